@@ -124,8 +124,8 @@ class _PlainCollector:
         end = _STACK_AT + 4 * (words - MD_WORDS)
         if length + _UDP_AT > len(frame) or end > len(frame) or 4 * hop_words != _HOP.size:
             return
-        for at in range(end - _HOP.size, _STACK_AT - 1, -_HOP.size):
-            node, _, egress, latency, depth, at_ns, sent = _HOP.unpack_from(frame, at)
+        for index in range(end - _HOP.size, _STACK_AT - 1, -_HOP.size):
+            node, _, egress, latency, depth, at_ns, sent = _HOP.unpack_from(frame, index)
             self._receive_hop(node, egress, latency, depth & 0xFFFFFF, at_ns, sent)
 
     def _receive_hop(self, node: int, port: int, latency: int, depth: int, at_ns: int, sent: int) -> None:

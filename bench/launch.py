@@ -38,9 +38,9 @@ _LAUNCH: Final = (str(Path(sys.executable).with_name("weir")), "-q", "launch")
 
 def _sums(ranks: int) -> dict[str, Any]:
     """Return rank 0's figures. Raises RuntimeError if a rank fails."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        port = free_socket.getsockname()[1]
     command = [*_LAUNCH, "-n", str(ranks), str(_RANK), str(port), json.dumps(SIZES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

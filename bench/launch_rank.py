@@ -37,7 +37,7 @@ def _timed(call: Callable[[], object]) -> tuple[float, float]:
 def main(port: str, sizes: list[int]) -> None:
     """Measure, and print rank 0's figures."""
     kinds = ("wall", "processor")
-    found: dict[str, dict[str, dict[int, list[float]]]] = {
+    times_by_case: dict[str, dict[str, dict[int, list[float]]]] = {
         name: {kind: {size: [] for size in sizes} for kind in kinds} for name in ("weir", "gloo")
     }
     with weir.join() as communicator:
@@ -54,10 +54,10 @@ def main(port: str, sizes: list[int]) -> None:
                 for name, call in calls.items():
                     for kind, seconds in zip(kinds, _timed(call), strict=True):
                         if turn:  # the first one is for warmth
-                            found[name][kind][size].append(seconds)
+                            times_by_case[name][kind][size].append(seconds)
         dist.destroy_process_group()
     if rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(times_by_case))
 
 
 if __name__ == "__main__":

@@ -88,13 +88,13 @@ def _large(routes: Routes) -> Iterator[Figure]:
     label = STRATEGIES["widest"].label
     for name in ("agg", "grid", None):
         if name is None:
-            taken, found, how = _by_one_program(problem)
+            taken, tree, how = _by_one_program(problem)
         else:
-            taken, found = _timed(partial(strategy(name).place, problem, rng))
-            how = f"{STRATEGIES[name].label}: {found.note}" if found.note else STRATEGIES[name].label
+            taken, tree = _timed(partial(strategy(name).place, problem, rng))
+            how = f"{STRATEGIES[name].label}: {tree.note}" if tree.note else STRATEGIES[name].label
         yield Figure(f"the same by {how}", "s", (taken,), label, (mine,), less_is_better=True)
-        if found is not None:
-            times = (links(found),), label, (links(widest),)
+        if tree is not None:
+            times = (links(tree),), label, (links(widest),)
             yield Figure(f"slowest link of the same by {how.split(':')[0]}", "s", *times, less_is_better=True)
 
 
@@ -160,7 +160,7 @@ def _apart(hosts: Sequence[str], rng: random.Random) -> list[Sequence[str]]:
     """Equally many hosts for each job, disjoint from the other jobs' hosts."""
     workers_each = WORKERS // JOBS
     drawn = rng.sample(hosts, workers_each * JOBS)
-    return [drawn[at : at + workers_each] for at in range(0, len(drawn), workers_each)]
+    return [drawn[index : index + workers_each] for index in range(0, len(drawn), workers_each)]
 
 
 def _all_over(hosts: Sequence[str], rng: random.Random) -> list[Sequence[str]]:

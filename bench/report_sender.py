@@ -36,21 +36,23 @@ def main() -> None:
         "egress_ns": 0,
         "bytes_sent": 0,
     }
-    one = int_report.encode(ReportGroup(node, 0, (Report(ReportFlag.TRACKED_FLOW, metadata, InnerType.IPV4, inner),)))
-    data = np.tile(np.frombuffer(one, np.uint8), (BATCH, 1))
+    datagram = int_report.encode(
+        ReportGroup(node, 0, (Report(ReportFlag.TRACKED_FLOW, metadata, InnerType.IPV4, inner),))
+    )
+    data = np.tile(np.frombuffer(datagram, np.uint8), (BATCH, 1))
     batch = MessageBatch(BATCH, port)
     batch.addresses[:] = int(IPv4Address("127.0.0.1"))
     batch.use(data)
-    head = np.frombuffer(one[:4], ">u4")[0]
+    head = np.frombuffer(datagram[:4], ">u4")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         print(flush=True)
         sys.stdin.readline()
         started = time.monotonic()
-        for at in range(0, count, BATCH):
+        for index in range(0, count, BATCH):
             if per_second:
-                time.sleep(max(started + at / per_second - time.monotonic(), 0))
+                time.sleep(max(started + index / per_second - time.monotonic(), 0))
             now_ns = time.monotonic_ns()
-            numbers = np.arange(at, at + BATCH)
+            numbers = np.arange(index, index + BATCH)
             data[:, :4] = (head | numbers & 0x3FFFFF).astype(">u4").view(np.uint8).reshape(BATCH, 4)
             data[:, _EGRESS_NS_AT:_BYTES_SENT_AT] = np.full(BATCH, now_ns, ">u8").view(np.uint8).reshape(BATCH, 8)
             data[:, _BYTES_SENT_AT : _BYTES_SENT_AT + 8] = (numbers * 50).astype(">u8").view(np.uint8).reshape(BATCH, 8)

@@ -116,8 +116,10 @@ def _collect(
     lengths: np.ndarray[Any, Any],
 ) -> None:
     collector = ReportCollector(topology, LinkState(topology, period_ns=PERIOD_NS))
-    for at in range(0, len(starts), BATCH):
-        collector.receive_batch(data, starts[at : at + BATCH], lengths[at : at + BATCH], BATCH, 3_000 * at)
+    for index in range(0, len(starts), BATCH):
+        collector.receive_batch(
+            data, starts[index : index + BATCH], lengths[index : index + BATCH], BATCH, 3_000 * index
+        )
     if collector.reports != len(starts):
         raise RuntimeError(f"{collector.reports} of {len(starts)} reports were taken; {collector.faults}")
 

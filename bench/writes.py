@@ -84,8 +84,8 @@ def _messages(name: str, kind: str, update: Any) -> list[Any]:
     """Write requests that insert or delete ENTRIES entries of a table."""
     info = p4i.P4Info()
     text_format.Parse(PROGRAM.info.read_text(), info)
-    table = next(one for one in info.tables if one.preamble.name == name)
-    send = next(one for one in info.actions if one.preamble.name == "LookupsIngress.send")
+    table = next(candidate for candidate in info.tables if candidate.preamble.name == name)
+    send = next(candidate for candidate in info.actions if candidate.preamble.name == "LookupsIngress.send")
     result = []
     for first in range(0, ENTRIES, BATCH):
         message = p4r.WriteRequest(device_id=DEVICE_ID, election_id=U128.encode(_ELECTION))

@@ -59,9 +59,9 @@ def baselines(
         sys.stdout.write(json.dumps(plain(figures)) + "\n")
     else:
         _show(figures)
-    if broken := [one for one in figures if one.broken]:
-        for one in broken:
-            NOTES.print(f"✗ {one.run}, {one.scheme}: {one.broken} queues held more than was promised of them")
+    if broken := [figure for figure in figures if figure.broken]:
+        for figure in broken:
+            NOTES.print(f"✗ {figure.run}, {figure.scheme}: {figure.broken} queues held more than was promised of them")
         raise typer.Exit(1)
 
 
@@ -71,6 +71,6 @@ def _show(figures: Sequence[SchemeFigures]) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     for index, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
-    for one in figures:
-        table.add_row(*one.row)
+    for figure in figures:
+        table.add_row(*figure.row)
     Console(highlight=False, markup=False).print(table)

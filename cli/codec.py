@@ -71,13 +71,13 @@ def check(codec: CodecArgument, as_json: JsonOption = False) -> None:
     from ..hosts.compression.language.codec import ENDING
     from ..hosts.compression.trial import check as check_codec
 
-    found = check_codec(make_codec(codec))
+    report = check_codec(make_codec(codec))
     facts: dict[str, object] = {
-        "codec": found.name,
-        "homomorphic": found.homomorphic,
-        "linear": found.linear,
-        "bytes_per_number": round(found.bytes_per_number, 3),
-        "error": float(f"{found.error:.3g}"),
+        "codec": report.name,
+        "homomorphic": report.homomorphic,
+        "linear": report.linear,
+        "bytes_per_number": round(report.bytes_per_number, 3),
+        "error": float(f"{report.error:.3g}"),
     }
     if codec.endswith(ENDING):
         from ..hosts.compression.language.codec import reason, same_bits

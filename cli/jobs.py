@@ -105,8 +105,8 @@ def _list(
             _console.print(f"job {job.job}: {job.turns}", soft_wrap=True)
     for partner in listing.partners:
         _console.print(
-            f"jobs {', '.join(map(str, partner.jobs))}: {partner.speed_up:.2f} times as fast in turns on the same devices, "
-            f"a step of each in {1e3 * partner.period_seconds:.3g} ms",
+            f"jobs {', '.join(map(str, partner.jobs))}: {partner.speed_up:.2f} times as fast in turns on the same "
+            f"devices, a step of each in {1e3 * partner.period_seconds:.3g} ms",
             soft_wrap=True,
         )
     if any(not host.attending for job in jobs for host in job.hosts):

@@ -67,13 +67,13 @@ def launch(
             from ..topologies import load_topology
             from .ranks import LaunchOptions, hosts_for
 
-            found = lossy(load_topology(topology), loss)
+            fabric = lossy(load_topology(topology), loss)
             named = [name.strip() for name in (hosts or "").split(",")]
-            names = named if workers is None else hosts_for(found, workers)
+            names = named if workers is None else hosts_for(fabric, workers)
             log_what_matters()
             told = timeout_of(timeout)
             with orderly_end() as end:
-                options = LaunchOptions(found, names, strategy, policy, seed, stripes)
+                options = LaunchOptions(fabric, names, strategy, policy, seed, stripes)
                 status = end.run(_launch(options, words, told, start, end, LiveOptions(web, history)))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -161,8 +161,8 @@ def infer(
         model=0 if forest is None else forest.number,
         timeout_s=timeout,
     ) as classifier:
-        found = classifier.predict(_read(samples)).tolist()
-    sys.stdout.write(json.dumps(found) + "\n" if as_json else "".join(f"{answer}\n" for answer in found))
+        answers = classifier.predict(_read(samples)).tolist()
+    sys.stdout.write(json.dumps(answers) + "\n" if as_json else "".join(f"{answer}\n" for answer in answers))
 
 
 def _read(path: Path) -> NDArray[np.float64]:

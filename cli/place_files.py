@@ -71,19 +71,19 @@ class JobsFile(Section):
 def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
     written = _read(path, "loads are a YAML mapping, such as s1-p3: 300Mbit")
-    found: dict[Endpoint, LinkLoad] = {}
+    loads: dict[Endpoint, LinkLoad] = {}
     problems = list(written.problems)
     for key, value in written.data.items():
         try:
             link = Endpoint.parse(str(key))
             rate_bps = topology.link_at(link).rate_bps
             if isinstance(value, dict):
-                found[link] = LinkReading.model_validate(value).load
+                loads[link] = LinkReading.model_validate(value).load
             else:
-                found[link] = LinkLoad(float(parse_rate(value)))
-            if found[link].background_bps > rate_bps:
+                loads[link] = LinkLoad(float(parse_rate(value)))
+            if loads[link].background_bps > rate_bps:
                 raise TopologyError(
-                    f"{found[link].background_bps:,.0f} bit/s is more than the link's {rate_bps:,} bit/s", value=value
+                    f"{loads[link].background_bps:,.0f} bit/s is more than the link's {rate_bps:,} bit/s", value=value
                 )
         except TopologyError as error:
             problems.append(FileProblem(f"{key}: {error}", written.line([key])))
@@ -91,7 +91,7 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
             problems += _wrong_reading(written, key, value, error)
     if problems:
         raise ExperimentError(listed(str(path), problems))
-    return found
+    return loads
 
 
 def _wrong_reading(written: YamlFile, key: str, value: object, error: ValidationError) -> list[FileProblem]:
@@ -108,7 +108,7 @@ def read_jobs(path: Path, topology: Topology) -> list[PlacedJob]:
     """Jobs of this fabric. Raises ExperimentError, which names file, line and key of all that is wrong."""
     written = _read(path, "jobs are a YAML mapping with jobs, a list")
     jobs = read_section(JobsFile, written).jobs
-    if problems := [host for at, job in enumerate(jobs) for host in _wrong_hosts(written, at, job, topology)]:
+    if problems := [host for index, job in enumerate(jobs) for host in _wrong_hosts(written, index, job, topology)]:
         raise ExperimentError(listed(str(path), problems))
     return jobs
 

@@ -83,12 +83,12 @@ class Plan:
 
 def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: int) -> list[Part]:
     """Divide each job among at most this many trees, as is best for it alone; `problems` are the jobs', in order."""
-    found = []
+    parts = []
     for job, problem in zip(jobs, problems, strict=True):
         for share in shares(problem, stripes) if stripes > 1 else (PARTS,):
             size = max(round(problem.gradient_bytes * share / PARTS), 1)
-            found.append(Part(job.name, share, job.weight, job.priority, replace(problem, gradient_bytes=size)))
-    return found
+            parts.append(Part(job.name, share, job.weight, job.priority, replace(problem, gradient_bytes=size)))
+    return parts
 
 
 def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
@@ -103,8 +103,8 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     """
     place = _asking(name, seed)
     beside = _Around(parts)
-    for at in range(len(parts)):
-        beside.place(at, beside.problem(at), place)
+    for index in range(len(parts)):
+        beside.place(index, beside.problem(index), place)
     first = beside.running()
     if not STRATEGIES[name].jointly or len(parts) == 1:
         return beside.plan(name, beside.whys(first, alone=False), "")
@@ -113,8 +113,8 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
         return beside.plan(name, beside.whys(first, alone=False), note)
     place = _asking(name, seed)  # anew, for it remembers trees
     alone = _Around(parts)
-    for at, part in enumerate(parts):
-        alone.place(at, part.problem, place)
+    for index, part in enumerate(parts):
+        alone.place(index, part.problem, place)
     if not alone.too_full({}):
         start = alone.running()
         said = alone.move_jointly(place)
@@ -168,9 +168,9 @@ class _Around:
     def running(self) -> list[RunningAggregation]:
         return [
             RunningAggregation(
-                replace(part.problem, room=self._room(at)), self.placements[at], part.weight, part.priority
+                replace(part.problem, room=self._room(index)), self.placements[index], part.weight, part.priority
             )
-            for at, part in enumerate(self.parts)
+            for index, part in enumerate(self.parts)
         ]
 
     def move_jointly(self, place: Callable[[Problem], Placement]) -> str:
@@ -184,8 +184,8 @@ class _Around:
                 return f"placed jointly, jobs would need more slots than {', '.join(full)} has; they stay"
             if not moved:
                 break
-            for at, placement in moved.items():
-                self._put(at, placement)
+            for index, placement in moved.items():
+                self._put(index, placement)
         return ""
 
     def _room(self, at: int) -> dict[str, int]:
@@ -206,7 +206,7 @@ class _Around:
     def is_best(self) -> bool:
         """Return True if no part can be faster by any trees, since its hosts' own links are its slowest."""
         times = JobTimes(self.running())
-        return not times.improvable(times.weighted([self.bytes_of[at] for at in range(len(self.parts))])).any()
+        return not times.improvable(times.weighted([self.bytes_of[index] for index in range(len(self.parts))])).any()
 
     def slowest_first(self) -> list[tuple[int, float]]:
         """All parts' priorities, and times by their weights; those that differ by rounding are the same."""
@@ -219,21 +219,21 @@ class _Around:
     def whys(self, first: Sequence[RunningAggregation], *, alone: bool) -> list[str]:
         """Explain the place of each part, given its first place; `alone`: the first place is that of the part alone."""
         now = self.running()
-        moved = any(now[at].placement != job.placement for at, job in enumerate(first))
+        moved = any(now[index].placement != job.placement for index, job in enumerate(first))
         before, after = (seconds_of(first, {}), seconds_of(now, {})) if moved else ([], [])
         whys = []
-        for at, part in enumerate(self.parts):
-            if now[at].placement != first[at].placement:
+        for index, part in enumerate(self.parts):
+            if now[index].placement != first[index].placement:
                 higher = any(other.priority > part.priority for other in self.parts)
                 gave_way = "gave way to a higher job" if higher else "gave way to others"
-                faster = after[at] < before[at] * (1 - _SAME)
+                faster = after[index] < before[index] * (1 - _SAME)
                 whys.append(
                     f"{'moved' if faster else gave_way} when all were placed jointly: "
-                    f"{1e3 * before[at]:.3g} ms on its slowest link became {1e3 * after[at]:.3g} ms"
+                    f"{1e3 * before[index]:.3g} ms on its slowest link became {1e3 * after[index]:.3g} ms"
                 )
             elif alone:
                 whys.append("placed as if it were alone; others gave way")
-            elif others := dict.fromkeys(other.job for other in self.parts[:at] if other.job != part.job):
+            elif others := dict.fromkeys(other.job for other in self.parts[:index] if other.job != part.job):
                 whys.append(f"placed beside {', '.join(others)}")
             else:
                 whys.append("placed first")
@@ -250,8 +250,8 @@ class _Around:
             streams[part.job] += float(job_bytes[slowest]) / part.problem.gradient_bytes  # type: ignore[assignment]
         on_it = {job: count for job, count in streams.items() if count}
         planned = tuple(
-            Planned(part, self.placements[at], self.problem(at), why)
-            for at, (part, why) in enumerate(zip(self.parts, whys, strict=True))
+            Planned(part, self.placements[index], self.problem(index), why)
+            for index, (part, why) in enumerate(zip(self.parts, whys, strict=True))
         )
         longest = self.slowest_first()[0][1]
         try:

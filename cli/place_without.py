@@ -66,7 +66,7 @@ class RemovalStudy:
         Switches are left out if the time does not suffice, estimated from the time that placing the job took, in
         seconds.
         """
-        found: dict[str, Without] = {}
+        without: dict[str, Without] = {}
         room = problem.room or {switch.name: 1 for switch in problem.topology.switches}
         inner = [node for node in plan.children if node != problem.server]
         longest = placed_in
@@ -79,11 +79,11 @@ class RemovalStudy:
                 tree = place(other)
                 tree.check(other)
             except PlacementError:
-                found[switch] = Without(None, ())
+                without[switch] = Without(None, ())
             else:
                 instead = tree.children.keys() - set(inner) - {problem.server}
-                found[switch] = Without(expected(other, tree), tuple(sorted(instead)))
+                without[switch] = Without(expected(other, tree), tuple(sorted(instead)))
             taken = perf_counter() - started
             self._left -= taken
             longest = max(longest, taken)
-        return found
+        return without

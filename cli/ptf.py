@@ -57,10 +57,10 @@ def ptf(
 
 
 def _range(text: str) -> range:
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    if found is None or int(found[2] or found[1]) < int(found[1]):
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
         raise ExperimentError(f'--ports "{text}" is no range of ports; write it like 0-7')
-    return range(int(found[1]), int(found[2] or found[1]) + 1)
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 
 def _says(words: list[str], *options: str) -> bool:

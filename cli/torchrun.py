@@ -222,7 +222,7 @@ async def _first_failure(runs: Sequence[Any]) -> int:
 
 def _free_port() -> int:
     """Return a port of 127.0.0.1 that is free at the moment."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as free_socket:
+        free_socket.bind(("127.0.0.1", 0))
+        port: int = free_socket.getsockname()[1]
         return port

@@ -50,9 +50,9 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Listen on all addresses of a host and return the port; 0 takes a free one. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for family, _, _, _, address in dict.fromkeys(found):
+            for family, _, _, _, address in dict.fromkeys(addresses):
                 place = (address[0], port, *address[2:])
                 listening = socket.create_server(place, family=family, backlog=_BACKLOG)
                 self._sockets.append(listening)

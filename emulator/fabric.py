@@ -44,12 +44,12 @@ class Wake:
 
     def arrivals(self) -> list[tuple[int, bytes]]:
         """Each frame with its arrival time in ns, in order of arrival, for consumers that read frames one by one."""
-        found = [
+        frames = [
             (at, frame.tobytes())
             for frames, times in zip(self.frames, self.times_ns, strict=True)
             for at, frame in zip(times.tolist(), frames, strict=True)
         ]
-        return sorted(found, key=lambda arrival: arrival[0])
+        return sorted(frames, key=lambda arrival: arrival[0])
 
 
 class FlowCounters(NamedTuple):
@@ -336,10 +336,10 @@ class Fabric:
             if not due:
                 return []
             # Hosts first: a callback that raises must not cost them their frames.
-            self._undelivered = [self._wake_of(one) for one in due if one.host not in self._cpus]
-            for one in due:
-                if one.host in self._cpus:
-                    self._cpus[one.host].deliver_packet_ins()
+            self._undelivered = [self._wake_of(wake) for wake in due if wake.host not in self._cpus]
+            for wake in due:
+                if wake.host in self._cpus:
+                    self._cpus[wake.host].deliver_packet_ins()
         wakes, self._undelivered = self._undelivered, []
         return wakes
 

@@ -86,7 +86,7 @@ class Checks:
 
     def texts(self, name: str, value: object) -> list[str]:
         """Return a list of texts; one text is none. Raises `error`."""
-        return [self.text(f"{name}[{at}]", item) for at, item in enumerate(self.items(name, value, "texts"))]
+        return [self.text(f"{name}[{index}]", item) for index, item in enumerate(self.items(name, value, "texts"))]
 
     def items(self, name: str, value: object, kind: str) -> list[object]:
         """Return the elements of a collection that is neither text nor bytes. Raises `error`."""

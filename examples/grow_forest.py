@@ -46,12 +46,12 @@ class GrowingTree:
 
     def counts(self) -> Counts:
         """This worker's images at the two new leaves: (2, PICKED, VALUES, CLASSES)."""
-        found = np.zeros((2, PICKED, VALUES, CLASSES), np.int32)
-        for table, node in zip(found, self.fresh, strict=False):
+        counts_by_class = np.zeros((2, PICKED, VALUES, CLASSES), np.int32)
+        for table, node in zip(counts_by_class, self.fresh, strict=False):
             here = self.reached == node
             for row, pixel in enumerate(self._pixels(node)):
                 np.add.at(table[row], (self.images[here, pixel], self.digits[here]), self.drawn[here])
-        return found
+        return counts_by_class
 
     def learn(self, counts: Counts) -> None:
         """Note the best split of the new leaves by all workers' counts, then split the best open leaf of the tree."""

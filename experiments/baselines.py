@@ -66,7 +66,7 @@ class SchemeFigures:
     @classmethod
     def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> SchemeFigures:
         """Figures of a run."""
-        found = joins(result.jobs)
+        arrivals = joins(result.jobs)
         return cls(
             run=config.name,
             scheme=scheme,
@@ -74,7 +74,7 @@ class SchemeFigures:
             promised=result.loosest_promise,
             broken=len(result.broken),
             summed_bps=_summed_bps(config, result),
-            fairness=min((join.index for join in found), default=None),
+            fairness=min((join.index for join in arrivals), default=None),
             yielding_bps=_yielding_bps(config, result) if result.flows else None,
             resends=result.resends,
             dropped=result.drops.get("queue full", 0),
@@ -131,24 +131,24 @@ def compare(
         raise ExperimentError(
             f'"{unknown[0]}" is unknown{near}', place="--scheme", value=unknown[0], allowed=tuple(SCHEMES)
         )
-    found = []
+    figures = []
     for config in configs:
         for scheme in schemes:
             changed = {**config.congestion.model_dump(), **SCHEMES[scheme]}
             run = config.replaced("--scheme", congestion=changed)
             result = run_until_ended(run_strategy(run, run.strategies[0]))
-            found.append(SchemeFigures.of(run, scheme, result))
-            done(found[-1])
-    return found
+            figures.append(SchemeFigures.of(run, scheme, result))
+            done(figures[-1])
+    return figures
 
 
 def as_json(figures: Iterable[SchemeFigures]) -> list[dict[str, Any]]:
     """Figures as plain values."""
-    return [asdict(one) for one in figures]
+    return [asdict(figure) for figure in figures]
 
 
 def markdown_table(figures: Iterable[SchemeFigures]) -> str:
     """Figures as a table of a page."""
     head = [column.replace("\n", " ") for column in COLUMNS]
-    lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(one.row for one in figures)]
+    lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(figure.row for figure in figures)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

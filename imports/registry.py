@@ -63,13 +63,13 @@ class Registry(Mapping[str, D]):
         self._adopt = adopt
         self._user: dict[str, D] = {}
         """Descriptions of users' files by path."""
-        found: dict[str, D] = {}
+        members: dict[str, D] = {}
         for module in sorted(module.name for module in iter_modules(folders)):
             description: D = import_module(f"{package}.{module}").DESCRIPTION
-            if description.name in found:
+            if description.name in members:
                 raise ValueError(f'{package}.{module}: {noun} "{description.name}" exists already; take another name')
-            found[description.name] = description
-        self._registered = dict(sorted(found.items(), key=lambda item: item[0] != first))
+            members[description.name] = description
+        self._registered = dict(sorted(members.items(), key=lambda item: item[0] != first))
 
     def __getitem__(self, name: str) -> D:
         """Return a description by name or path.

@@ -102,8 +102,8 @@ class Network:
         """Frames as in `received`, each with the time (ns) at which its last bit arrived."""
         self._host(host)
         self.settle()
-        found, self._arrivals[host] = self._arrivals[host], []
-        return found
+        frames, self._arrivals[host] = self._arrivals[host], []
+        return frames
 
     def verify_packet(self, expected: Packet | Masked, host: str) -> None:
         """PTF's: the next frame that comes to a host is this one (or matches this mask). Raises AssertionError."""

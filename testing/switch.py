@@ -48,19 +48,19 @@ class SwitchUnderTest:
 
         `testing.entries` has the notation. Tables with ternary or range fields need a priority; the largest wins.
         """
-        found = self._state.tables[named("table", table, self._state.tables)]
-        call = action_of(self._program, found.schema, action, params or {})
-        found.insert(TableEntry(matches_of(found.schema, match), call, priority))
+        entries = self._state.tables[named("table", table, self._state.tables)]
+        call = action_of(self._program, entries.schema, action, params or {})
+        entries.insert(TableEntry(matches_of(entries.schema, match), call, priority))
 
     def remove(self, table: str, match: Mapping[str, object], *, priority: int = 0) -> None:
         """Delete the entry with this key."""
-        found = self._state.tables[named("table", table, self._state.tables)]
-        found.delete(matches_of(found.schema, match), priority)
+        entries = self._state.tables[named("table", table, self._state.tables)]
+        entries.delete(matches_of(entries.schema, match), priority)
 
     def set_default(self, table: str, action: str, params: Mapping[str, object] | None = None) -> None:
         """Set a table's default action."""
-        found = self._state.tables[named("table", table, self._state.tables)]
-        found.set_default(action_of(self._program, found.schema, action, params or {}))
+        entries = self._state.tables[named("table", table, self._state.tables)]
+        entries.set_default(action_of(self._program, entries.schema, action, params or {}))
 
     def entries(self, table: str) -> list[TableEntry]:
         """All entries of a table."""
@@ -68,8 +68,8 @@ class SwitchUnderTest:
 
     def hits(self, table: str, match: Mapping[str, object], *, priority: int = 0) -> Count:
         """The direct counter of an entry."""
-        found = self._state.tables[named("table", table, self._state.tables)]
-        return Count(*found.counter(matches_of(found.schema, match), priority))
+        entries = self._state.tables[named("table", table, self._state.tables)]
+        return Count(*entries.counter(matches_of(entries.schema, match), priority))
 
     def load_entries(self, file: str | PathLike[str]) -> None:
         """All that a switch's runtime JSON says, as p4lang/tutorials write it.
@@ -97,19 +97,19 @@ class SwitchUnderTest:
 
     def counter(self, name: str, index: int = 0) -> Count:
         """One cell of an indirect counter."""
-        found = self._state.counters[named("counter", name, self._state.counters)]
-        if not 0 <= index < found.size:
-            raise EmulatorError(f"the counter has {found.size} cells", place=f"{found.name}[{index}]", value=found.size)
-        return Count(int(found.packets[index]), int(found.bytes[index]))
+        entry = self._state.counters[named("counter", name, self._state.counters)]
+        if not 0 <= index < entry.size:
+            raise EmulatorError(f"the counter has {entry.size} cells", place=f"{entry.name}[{index}]", value=entry.size)
+        return Count(int(entry.packets[index]), int(entry.bytes[index]))
 
     def register(self, name: str, index: int = 0) -> int:
         """One cell of a register."""
-        found = self._state.registers[named("register", name, self._state.registers)]
-        return found.read(index)
+        cells = self._state.registers[named("register", name, self._state.registers)]
+        return cells.read(index)
 
     def set_register(self, name: str, index: int, value: int) -> None:
-        found = self._state.registers[named("register", name, self._state.registers)]
-        found.write(index, value)
+        cells = self._state.registers[named("register", name, self._state.registers)]
+        cells.write(index, value)
 
     def digests(self, name: str) -> list[tuple[int, ...]]:
         """Return the program's new records by `digest` since the last call, with the struct's fields in order."""
@@ -130,9 +130,9 @@ class SwitchUnderTest:
         """Return packets that reached the CPU port since the last call, with packet-in headers. Time does not
         advance.
         """
-        found = self._packet_ins.copy()
+        packets = self._packet_ins.copy()
         self._packet_ins.clear()
-        return found
+        return packets
 
     def packet_out(self, frame: bytes) -> None:
         """Send a frame from the controller, packet-out header included; it enters when time goes on."""

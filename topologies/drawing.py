@@ -292,12 +292,12 @@ class Drawing:
     def _draw_trees(self, axes: Any, weight: float) -> None:
         """An arrow on each link that a tree uses. Where trees share a link, the later ones are the narrower lines."""
         last = len(self.trees) - 1
-        for at, tree in enumerate(self.trees):
-            colour = TREES[at % len(TREES)]
-            share = (at + 1) / (len(self.trees) + 1)
+        for index, tree in enumerate(self.trees):
+            colour = TREES[index % len(TREES)]
+            share = (index + 1) / (len(self.trees) + 1)
             for link in tree:
                 (x0, x1), (y0, y1) = self._strand(link)
-                axes.plot((x0, x1), (y0, y1), color=colour, linewidth=(2.2 + 2.5 * (last - at)) * weight, zorder=2.5)
+                axes.plot((x0, x1), (y0, y1), color=colour, linewidth=(2.2 + 2.5 * (last - index)) * weight, zorder=2.5)
                 near, far = max(share - 0.08, 0.0), min(share + 0.08, 1.0)
                 axes.annotate(
                     "",
@@ -423,8 +423,10 @@ class Drawing:
             Line2D([], [], marker=mark, color=colour, linestyle="none", label=label) for label, colour, mark in marks
         ]
         handles += [
-            Line2D([], [], color=TREES[at], linewidth=2, label="tree" if len(self.trees) == 1 else f"tree {at + 1}")
-            for at in range(min(len(self.trees), len(TREES)))
+            Line2D(
+                [], [], color=TREES[index], linewidth=2, label="tree" if len(self.trees) == 1 else f"tree {index + 1}"
+            )
+            for index in range(min(len(self.trees), len(TREES)))
         ]
         if self.flows:
             handles.append(Line2D([], [], color=FLOW, linestyle=_DASHES, label="background flow"))

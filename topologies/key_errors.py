@@ -59,8 +59,8 @@ def problems_of(
     for detail in error.errors(include_url=False)[:_EXAMINED]:
         walk = _Walk.along(detail["loc"], model, data, to_a_key=detail["type"] in ("missing", "invalid_key"))
         grouped.setdefault(walk.location, []).append((detail, walk))
-    for location, found in list(grouped.items()):  # a misspelt key is not also reported as missing
-        for detail, walk in found:
+    for location, problems in list(grouped.items()):  # a misspelt key is not also reported as missing
+        for detail, walk in problems:
             if detail["type"] == "extra_forbidden":
                 meant = closest(str(location[-1]), walk.keys)
                 place_of_it = location if meant is None else (*location[:-1], meant)
@@ -68,8 +68,8 @@ def problems_of(
                     del grouped[place_of_it]
     return [
         FileProblem(text, line(location))
-        for location, found in grouped.items()
-        for text in _texts(location, found, place)
+        for location, problems in grouped.items()
+        for text in _texts(location, problems, place)
     ]
 
 

@@ -246,12 +246,12 @@ class Topology:
         return *self.hosts, *self.switches
 
     def node(self, name: str) -> Node:
-        found = self._hosts.get(name) or self._switches.get(name)
-        if found is None:
+        match = self._hosts.get(name) or self._switches.get(name)
+        if match is None:
             raise TopologyError(
                 f'no node "{name}"; there are {_listed(n.name for n in self.nodes)}', place=self.name, value=name
             )
-        return found
+        return match
 
     def host(self, name: str) -> Host:
         if name not in self._hosts:

@@ -59,7 +59,7 @@ def ring_places(
 
 def crosses_boxes(topology: Topology, tiers: Mapping[int, list[str]]) -> bool:
     """Return True if a drawing in tiers would have a link within a tier that runs through other switches."""
-    place = {switch: (tier, at) for tier, row in tiers.items() for at, switch in enumerate(row)}
+    place = {switch: (tier, index) for tier, row in tiers.items() for index, switch in enumerate(row)}
     for link in topology.links:
         if link.a.node in place and link.b.node in place:
             (tier, at), (other, far) = place[link.a.node], place[link.b.node]

@@ -113,17 +113,17 @@ class Routes:
 
     def _paths_around(self, switch: str, radius: int) -> dict[str, tuple[int, int]]:
         """Distance of each switch up to the radius, and the number of shortest paths to it."""
-        found = {switch: (0, 1)}
+        lengths = {switch: (0, 1)}
         level = {switch: 1}
         for distance in range(1, radius + 1):
             onward: dict[str, int] = {}
             for node, paths in level.items():
                 for _, far in self._links[node]:
-                    if far not in found:
+                    if far not in lengths:
                         onward[far] = onward.get(far, 0) + paths
-            found |= {node: (distance, paths) for node, paths in onward.items()}
+            lengths |= {node: (distance, paths) for node, paths in onward.items()}
             level = onward
-        return found
+        return lengths
 
     def is_single(self, source: str, destination: str) -> bool:
         """Return True if there is exactly one shortest path."""

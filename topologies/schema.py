@@ -102,14 +102,14 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
     try:
         keys = model.model_validate(data)
     except ValidationError as error:
-        found = problems_of(
+        problems = problems_of(
             error,
             model,
             data,
             place=lambda location: _place(location, data),
             line=line,
         )
-        raise TopologyError(listed(where, [*twice, *found])) from None
+        raise TopologyError(listed(where, [*twice, *problems])) from None
     if twice:
         raise TopologyError(listed(where, twice))
     try:

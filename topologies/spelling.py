@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`, did you mean "…"?` for the known word that is most like this one; nothing where none is like it."""
-    found = closest(word, known)
-    return f', did you mean "{found}"?' if found is not None else ""
+    suggestion = closest(word, known)
+    return f', did you mean "{suggestion}"?' if suggestion is not None else ""
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -66,19 +66,19 @@ class YamlFile:
     def line(self, location: Sequence[str | int]) -> int | None:
         """Line of a value given by its keys and indexes, or of the innermost part that exists."""
         node: yaml.Node = self._root
-        found: int | None = None
+        number: int | None = None
         for part in location:
             if isinstance(node, yaml.MappingNode):
                 pair = next((pair for pair in node.value if pair[0].value == str(part)), None)
                 if pair is None:
                     break
-                found, node = pair[0].start_mark.line + 1, pair[1]
+                number, node = pair[0].start_mark.line + 1, pair[1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 node = node.value[part]
-                found = node.start_mark.line + 1
+                number = node.start_mark.line + 1
             else:
                 break
-        return found
+        return number
 
 
 def _check_size(root: yaml.Node) -> None:

@@ -82,7 +82,7 @@ class DividedLayers(Layers):
         told = np.zeros(self._longest, np.float32)
         told[: len(own)] = own
         rows = self._ranks.all_gather(told, name="rates of layers")
-        found = np.empty(len(self._sizes), np.float32)
+        scales = np.empty(len(self._sizes), np.float32)
         for share, row in zip(self._shares, rows, strict=True):
-            found[share] = row[: len(share)]
-        return found
+            scales[share] = row[: len(share)]
+        return scales

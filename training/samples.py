@@ -32,11 +32,11 @@ class Samples:
         epochs = positions // self._rows
         for old in [epoch for epoch in self._epochs if count and epoch < epochs[0]]:
             del self._epochs[old]
-        found = np.empty(count, np.int64)
+        indices = np.empty(count, np.int64)
         for epoch in np.unique(epochs):
             inside = epochs == epoch
-            found[inside] = self._order(int(epoch))[positions[inside] - epoch * self._rows]
-        return found
+            indices[inside] = self._order(int(epoch))[positions[inside] - epoch * self._rows]
+        return indices
 
     def share(self, step: int, sizes: Sequence[int], rank: int) -> Rows:
         """A worker's rows of a step's batch, which the workers share by `sizes`; their sum is the same in every step.

@@ -167,9 +167,9 @@ class BalancedSampler:
     def _receive_answer(self) -> None:
         asked, self._asked = self._asked, None
         if asked is not None:
-            found = asked()
-            self._turns.decided(changed=found not in (None, self._sizes))
-            self._sizes = found or self._sizes
+            answer = asked()
+            self._turns.decided(changed=answer not in (None, self._sizes))
+            self._sizes = answer or self._sizes
 
     def _step_under_way(self) -> tuple[list[int], float]:
         if not self._under_way:

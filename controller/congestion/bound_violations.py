@@ -41,10 +41,10 @@ class Exceeded:
             return []
         since_ns = self._windows.obeyed_ns + self._links.period_ns
         fresh = over[self._links.state["at_ns"][over] >= since_ns]
-        found = ((self._links.links[at], depths[at], self._bounds[at]) for at in fresh.tolist())
+        depths_and_bounds = ((self._links.links[at], depths[at], self._bounds[at]) for at in fresh.tolist())
         new = {
             link: f"{link}: {depth:.0f} packets were reported, and {bound:.0f} are promised: {self._cause(link)}"
-            for link, depth, bound in found
+            for link, depth, bound in depths_and_bounds
             if link not in self.told
         }
         self.told |= new

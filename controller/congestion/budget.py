@@ -205,8 +205,8 @@ def _fitting_windows(
     def windows_at(level: int) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
         each = _at_levels(queues, most, level, {}, least, options)
         # a job limited by one link does not need more on the others
-        equal = {link: one.window for link, one in each.items()}
-        levels = {link: max(most.get(link, 0), one.window * one.streams) for link, one in each.items()}
+        equal = {link: budget.window for link, budget in each.items()}
+        levels = {link: max(most.get(link, 0), budget.window * budget.streams) for link, budget in each.items()}
         totals: dict[Endpoint, int] = {}
         used: dict[Endpoint, int] = {}
         for job, window in zip(jobs, fair_windows(jobs, equal, levels, frames_ns), strict=True):
@@ -274,12 +274,12 @@ def losing_links(topology: Topology, links: Iterable[Endpoint]) -> frozenset[End
 
 def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint, frozenset[Endpoint]]:
     """Lossy links of the jobs that cross each link; links without such jobs are missing."""
-    found: dict[Endpoint, frozenset[Endpoint]] = {}
+    losing: dict[Endpoint, frozenset[Endpoint]] = {}
     for job in jobs:
         lossy = losing_links(topology, job.count)
         if lossy:
-            found |= {link: lossy | found[link] if link in found else lossy for link in job.count}
-    return found
+            losing |= {link: lossy | losing[link] if link in losing else lossy for link in job.count}
+    return losing
 
 
 def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBudget:
@@ -367,9 +367,9 @@ def _largest(
     best = budgets(low)
     while low < high:
         middle = (low + high + 1) // 2
-        found = budgets(middle)
-        if _kept(found, best, options):
-            low, best = middle, found
+        budget_by_link = budgets(middle)
+        if _kept(budget_by_link, best, options):
+            low, best = middle, budget_by_link
         else:
             high = middle - 1
     return low, best
@@ -397,7 +397,7 @@ def _marked_late(
         if level == options.bound_packets:
             break
         further = at(level + 1)
-        over = {link for link, one in further.items() if _broken(one, before[link], options)}
+        over = {link for link, queue in further.items() if _broken(queue, before[link], options)}
         ends = over & growing or _upstream(over, by_link) & growing or growing
         stopped |= dict.fromkeys(ends, level)
         growing -= ends
@@ -422,20 +422,20 @@ def _by_threshold(
 
 def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, QueueInputs]) -> set[Endpoint]:
     """All queues that others have crossed before these."""
-    found, ahead = set[Endpoint](), set(links)
+    upstream, ahead = set[Endpoint](), set(links)
     while ahead:
         crossing = queues[ahead.pop()].crossing
         if crossing:
-            ahead |= set(crossing.upstream) - found
-            found |= set(crossing.upstream)
-    return found
+            ahead |= set(crossing.upstream) - upstream
+            upstream |= set(crossing.upstream)
+    return upstream
 
 
 def _kept(
     found: Mapping[Endpoint, LinkBudget], before: Mapping[Endpoint, LinkBudget], options: CongestionOptions
 ) -> bool:
     """Return True if all queues are within the bound, except those that had no bound before."""
-    return not any(_broken(one, before[link], options) for link, one in found.items())
+    return not any(_broken(queue, before[link], options) for link, queue in found.items())
 
 
 def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -> bool:
@@ -547,13 +547,17 @@ def _upstream_first(
     """
     taken: dict[Endpoint, LinkBudget] = {}
     for turn in itertools.count():
-        found, asked = _in_turn(queues, budget, known, taken)
+        budget_by_link, asked = _in_turn(queues, budget, known, taken)
         limits = {link: taken[link].bound if link in taken else options.bound_packets for link in asked}
-        more = {link: found[link].bound + 2**turn for link, limit in limits.items() if found[link].bound > limit}
+        more = {
+            link: budget_by_link[link].bound + 2**turn
+            for link, limit in limits.items()
+            if budget_by_link[link].bound > limit
+        }
         if not more:
             break
-        taken |= {link: replace(found[link], bound=bound) for link, bound in more.items()}
-    return found
+        taken |= {link: replace(budget_by_link[link], bound=bound) for link, bound in more.items()}
+    return budget_by_link
 
 
 def _in_turn(
@@ -565,17 +569,17 @@ def _in_turn(
     """The budgets, where those of some links are `taken` so until they are found; and all links that others' budgets
     needed before they were found.
     """
-    found, asked = dict(known), set[Endpoint]()
+    budget_by_link, asked = dict(known), set[Endpoint]()
 
     def solve(queue: QueueInputs, path: frozenset[Endpoint]) -> None:
         upstream = queue.crossing.upstream if queue.crossing else ()
         for link in upstream:
-            if link not in found and link not in path:
+            if link not in budget_by_link and link not in path:
                 solve(queues[link], path | {queue.link})
-        asked.update(link for link in upstream if link not in found)
-        found[queue.link] = budget(queue, ChainMap(found, taken) if taken else found)
+        asked.update(link for link in upstream if link not in budget_by_link)
+        budget_by_link[queue.link] = budget(queue, ChainMap(budget_by_link, taken) if taken else budget_by_link)
 
     for link, queue in queues.items():
-        if link not in found:
+        if link not in budget_by_link:
             solve(queue, frozenset())
-    return found, asked
+    return budget_by_link, asked

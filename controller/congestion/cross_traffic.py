@@ -231,7 +231,9 @@ def _packets_per_second_and_burst(stream: Uncontrolled) -> float:
 
 def _at_once(streams: Sequence[Uncontrolled], of: Callable[[Uncontrolled], float]) -> float:
     """The most that `of` adds up to over streams that run at one time."""
-    return max(sum(of(one) for one in streams if one.runs_at(at)) for at in {one.start_ns for one in streams})
+    return max(
+        sum(of(stream) for stream in streams if stream.runs_at(at)) for at in {stream.start_ns for stream in streams}
+    )
 
 
 def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> Hops:
@@ -251,7 +253,7 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
     found: dict[Endpoint, list[_Crossing]] = {}
     topology = routes.topology
     sent: dict[str, list[Uncontrolled]] = {}
-    for stream in (one for one in declared if not one.in_control_class):
+    for stream in (other for other in declared if not other.in_control_class):
         sent.setdefault(stream.source, []).append(stream)
     nics: dict[Endpoint, Nic] = {}
     for stream in itertools.chain.from_iterable(sent.values()):
@@ -297,24 +299,24 @@ def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mappin
         for stream in declared
         if stream.in_control_class and routes.reaches(stream.source, stream.destination)
     ]
-    topology, found = routes.topology, dict[Endpoint, TokenBucket]()
+    topology, buckets = routes.topology, dict[Endpoint, TokenBucket]()
     largest_bytes = max([round_bytes(topology), *(stream.packet_bytes for stream in declared)])
     for _ in range(_TURNS):
-        before, found = found, {}
+        before, buckets = buckets, {}
         for stream, hops in ways:
             late_s = 0.0
             for links in hops:
                 curve = output_curve(stream.curve.per(1 / stream.packet_bytes), late_s)
                 for link in links:
-                    found[link] = found.get(link, NO_TRAFFIC) + curve
+                    buckets[link] = buckets.get(link, NO_TRAFFIC) + curve
                 # an overload is noticed by its burst, which never settles
                 late_s += max(
                     priority_delay_s(before.get(link, NO_TRAFFIC).burst, largest_bytes, topology.link_at(link).rate_bps)
                     for link in links
                 )
-        if found == before:
-            return found
-    return {link: replace(there, burst=math.inf) for link, there in found.items()}
+        if buckets == before:
+            return buckets
+    return {link: replace(there, burst=math.inf) for link, there in buckets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,16 +332,18 @@ class _Crossing:
 
 def _together(crossings: Sequence[_Crossing], nics: Mapping[Endpoint, Nic]) -> CrossTraffic:
     pairs: dict[tuple[str, str], list[tuple[Uncontrolled, Hops]]] = {}
-    for one in crossings:
-        pairs.setdefault((one.stream.source, one.stream.destination), []).append((one.stream, one.upstream))
-    before = dict.fromkeys(link for one in crossings for hop in one.upstream for link in hop)
+    for crossing in crossings:
+        pairs.setdefault((crossing.stream.source, crossing.stream.destination), []).append(
+            (crossing.stream, crossing.upstream)
+        )
+    before = dict.fromkeys(link for crossing in crossings for hop in crossing.upstream for link in hop)
     return CrossTraffic(
         tuple(PairTraffic.of(streams) for streams in pairs.values()),
         tuple(link for link in before if link not in nics),
-        frozenset(link for one in crossings for link in one.inlets),
-        any(not one.upstream for one in crossings),
-        min(one.stream.packet_bytes for one in crossings),
-        max(one.stream.packet_bytes for one in crossings),
+        frozenset(link for crossing in crossings for link in crossing.inlets),
+        any(not crossing.upstream for crossing in crossings),
+        min(crossing.stream.packet_bytes for crossing in crossings),
+        max(crossing.stream.packet_bytes for crossing in crossings),
         {link: nics[link] for link in before if link in nics},
     )
 
@@ -350,14 +354,14 @@ def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint
     Raises:
         TopologyError: The fabric does not have a host.
     """
-    found: dict[Endpoint, list[Windowed]] = {}
+    windows: dict[Endpoint, list[Windowed]] = {}
     for traffic in declared:
         ways = ((traffic.source, traffic.destination), (traffic.destination, traffic.source))
         links = {link for way in ways if routes.reaches(*way) for link in routes.shares(*way)}
         for link in links:
             if routes.topology.is_switch(link.node):
-                found.setdefault(link, []).append(traffic)
-    return {link: tuple(there) for link, there in found.items()}
+                windows.setdefault(link, []).append(traffic)
+    return {link: tuple(there) for link, there in windows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +389,11 @@ def declared_pairs(
         pairs.append(
             DeclaredPair(f"{traffic.source} to {traffic.destination}: window {traffic.packets}", frozenset(links_of))
         )
-    found: dict[Endpoint, list[DeclaredPair]] = {}
+    pairs_by_link: dict[Endpoint, list[DeclaredPair]] = {}
     for pair in pairs:
         for link in pair.links:
-            found.setdefault(link, []).append(pair)
-    return {link: tuple(there) for link, there in found.items()}
+            pairs_by_link.setdefault(link, []).append(pair)
+    return {link: tuple(there) for link, there in pairs_by_link.items()}
 
 
 def listed(pairs: Sequence[DeclaredPair]) -> str:

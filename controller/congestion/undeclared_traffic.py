@@ -96,7 +96,7 @@ class Undeclared:
         self._watching = watching
         self._period_ns = LOOK_PERIODS * links.period_ns
         self._patience_ns = max(_PATIENCE * self._period_ns, lease_ns or 0)
-        self._number = {link: at for at, link in enumerate(links.links)}
+        self._number = {link: index for index, link in enumerate(links.links)}
         self._capacity = np.array([topology.link_at(link).rate_bps for link in links.links], np.float64)
         self._looks: deque[_Look] = deque(maxlen=max(SPANS) + 3)
         self._count = 0
@@ -146,7 +146,7 @@ class Undeclared:
         least = self._beyond()
         told = np.fmax(self._told, np.minimum(np.ceil(STEPS * least), STEPS) / STEPS)
         self._told = np.where(least <= DETECTED_FROM, 0.0, told)  # unknown values stay as they were
-        self.shares = {self._links.links[at]: float(self._told[at]) for at in np.flatnonzero(self._told)}
+        self.shares = {self._links.links[index]: float(self._told[index]) for index in np.flatnonzero(self._told)}
 
     def _settle(self, jobs: Mapping[int, JobRounds], silent: Collection[int]) -> None:
         """See which links are crossed by other jobs than at the last look, or by jobs of which it is not known how far
@@ -170,7 +170,7 @@ class Undeclared:
         """Largest share of each link's rate that the spans show to be neither jobs' nor declared; NaN: no span shows
         any.
         """
-        found = np.full(len(self._links.links), np.nan)
+        excess_bps = np.full(len(self._links.links), np.nan)
         last = len(self._looks) - 1
         for span in SPANS:
             if (first := last - 1 - span) < 1:
@@ -179,7 +179,7 @@ class Undeclared:
             elapsed_ns = end.switch_ns - begin.switch_ns
             known = (begin.switch_ns >= 0) & (elapsed_ns > 0) & (end.bytes_sent >= begin.bytes_sent)
             known &= (begin.at_ns > before.now_ns) & (self._unsettled < self._count - 2 - span)
-            own = np.zeros(len(found))
+            own = np.zeros(len(excess_bps))
             for number in before.jobs.keys() & after.jobs.keys():
                 plan, links, streams = self._streams[number]
                 rounds = after.jobs[number].most - before.jobs[number].least + plan.spec.window
@@ -187,5 +187,5 @@ class Undeclared:
             passed_ns = np.where(known, elapsed_ns, 1)
             own += self._burst_bytes + self._declared_bps / 8e9 * passed_ns
             sent = end.bytes_sent - begin.bytes_sent - own
-            found = np.fmax(found, np.where(known, 8e9 * sent / passed_ns / self._capacity, np.nan))
-        return found
+            excess_bps = np.fmax(excess_bps, np.where(known, 8e9 * sent / passed_ns / self._capacity, np.nan))
+        return excess_bps

@@ -114,12 +114,12 @@ class JobOrder:
                     total_ns / newest.steps / 1e9 for total_ns in (newest.compute_ns, newest.exposed_ns)
                 )
                 phases[str(number)] = Phases(compute, exposed, self._seconds(problem, job))
-        found = []
+        partners = []
         for group in groups(phases):
             if len(group) > 1:
                 members = [phases[name] for name in group]
-                found.append(Partners(tuple(map(int, group)), period_seconds(members), speed_up(members)))
-        return found
+                partners.append(Partners(tuple(map(int, group)), period_seconds(members), speed_up(members)))
+        return partners
 
     def _has_changed(self, demands: Mapping[int, Demand]) -> bool:
         if self.order.knows == "progress" or demands.keys() != self._basis.keys():

@@ -295,15 +295,15 @@ class RePlacementScheduler:
         if not same or not all(self._is_there(*each) for each in jobs) or not better:
             return
         moves = [
-            (jobs[at][0], proposal)
-            for at, proposal in better.items()
-            if proposal.placement != jobs[at][0].plan.placement
+            (jobs[index][0], proposal)
+            for index, proposal in better.items()
+            if proposal.placement != jobs[index][0].plan.placement
         ]
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
         steady = all(self._is_steady(proposal, readings, now_ns) for _, proposal in moves)
         price = sum(self._pause_seconds(job) for job, _ in moves)
         weighted_price = sum(proposal.weight * self._pause_seconds(job) for job, proposal in moves)
-        paces = [self._steps_per_second(jobs[at][0], proposal) for at, proposal in better.items()]
+        paces = [self._steps_per_second(jobs[index][0], proposal) for index, proposal in better.items()]
         saved = saved_together([*better.values()], paces)
         if allowed and steady and self._seconds_to_break_even(weighted_price, saved, readings, now_ns) == 0:
             placed = [(job, proposal.placement) for job, proposal in moves]

@@ -43,10 +43,10 @@ def pack(name: str, folder: Path, p4info: p4i.P4Info) -> bytes:
     if len(binaries) != 1:
         raise ControllerError(f"{folder} holds {len(binaries)} of {' and '.join(BINARIES)}, not one")
     schema = _read(folder / SCHEMA)
-    if found := differences(p4info, _json(folder / SCHEMA, schema)):
+    if mismatches := differences(p4info, _json(folder / SCHEMA, schema)):
         raise ControllerError(
             f"{folder / SCHEMA} is not of the same program as the P4Info, or p4c numbers it otherwise:\n"
-            + "\n".join(found)
+            + "\n".join(mismatches)
         )
     context = _read(folder / CONTEXT)
     _json(folder / CONTEXT, context)
@@ -61,17 +61,17 @@ def differences(p4info: p4i.P4Info, schema: dict[str, Any]) -> list[str]:
         tables = {table["name"].removeprefix("pipe."): table for table in schema["tables"]}
         numbers = {table["id"]: name for name, table in tables.items()}
         actions = {action.preamble.id: action for action in p4info.actions}
-        found = []
+        mismatches = []
         for kind in _KINDS:
             for entity in getattr(p4info, kind):
                 name, number = entity.preamble.name, entity.preamble.id
                 if name not in tables:
-                    found.append(f"{name} is missing")
+                    mismatches.append(f"{name} is missing")
                 elif (other := numbers.get(number, name)) != name:
-                    found.append(f"{name} has the number {number}, which is {other}'s")
+                    mismatches.append(f"{name} has the number {number}, which is {other}'s")
                 elif kind == "tables" and not entity.is_const_table:
-                    found += (f"{name}: {words}" for words in _table(entity, actions, tables[name]))
-        return found
+                    mismatches += (f"{name}: {words}" for words in _table(entity, actions, tables[name]))
+        return mismatches
     except (KeyError, TypeError, AttributeError) as error:
         raise ControllerError(f"the schema is not as BfRt's version 1.0.0 has it: {error!r}") from error
 
@@ -113,12 +113,12 @@ def _read(path: Path) -> bytes:
 
 def _json(path: Path, text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ControllerError(f"{path} is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ControllerError(f"{path} holds no JSON object")
-    return found
+    return document
 
 
 def _message_class() -> type[Message]:

@@ -190,7 +190,7 @@ class _Tree:
         loads = self._loads(slice(None))
         self._seconds: Floats = np.where(loads > 0, loads * costs.seconds + costs.others, 0.0)
         """(links,): each link's time for the step's bytes."""
-        place = {child: at for at, (child, _) in enumerate(edges)}
+        place = {child: index for index, (child, _) in enumerate(edges)}
         self._above: Ints = np.array([place.get(parent, len(edges)) for _, parent in edges])
         """(hops,): the hop that follows; their number at the root."""
         self._workers = len(placement.aggregators)

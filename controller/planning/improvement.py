@@ -86,31 +86,31 @@ def better_jointly(
     that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
     some cannot be looked at together. The search ends after as many `visits` of links.
     """
-    found = better_together(scenes[-1], place, gain, visits)
-    if not found:
+    placements = better_together(scenes[-1], place, gain, visits)
+    if not placements:
         return {}
     weights, classes = [job.weight for job in scenes[-1]], classes_of(scenes[-1])
     pairs = list[tuple[Floats, Floats]]()
     for scene in reversed(scenes):
-        now, then = before_and_after(scene, found)
-        if not pays(now, then, list(found), gain, classes):
+        now, then = before_and_after(scene, placements)
+        if not pays(now, then, list(placements), gain, classes):
             break
         pairs.append((now, then))
     if not pairs:
         return {}
-    won = winners(*pairs[0], list(found), gain, classes)
+    won = winners(*pairs[0], list(placements), gain, classes)
     assert won is not None
     least = scenes[-1][won[0]].priority
     times_s = [((now / weights).tolist(), (then / weights).tolist()) for now, then in pairs]
     return {
-        at: Improvement(
-            found.get(at, job.placement),
-            times_s[0][0][at],
-            tuple(now[at] - then[at] for now, then in times_s),
+        index: Improvement(
+            placements.get(index, job.placement),
+            times_s[0][0][index],
+            tuple(now[index] - then[index] for now, then in times_s),
             counts=job.priority >= least,
             weight=job.weight,
         )
-        for at, job in enumerate(scenes[-1])
+        for index, job in enumerate(scenes[-1])
     }
 
 

@@ -36,9 +36,9 @@ class NumberPool:
                 raise ValueError(f"{self.name}: {owner} holds {held[1]} and asks for {size}; free the old range first")
             return held[0]
         base = self.first
-        for at, (used, length, _) in enumerate(self._ranges):
+        for index, (used, length, _) in enumerate(self._ranges):
             if used - base >= size:
-                return self._occupy(at, base, size, owner)
+                return self._occupy(index, base, size, owner)
             base = used + length
         if self.first + self.size - base >= size:
             return self._occupy(len(self._ranges), base, size, owner)
@@ -51,14 +51,14 @@ class NumberPool:
 
     def reoccupy(self, owner: Hashable, base: int, size: int) -> None:
         """Give the owner this very range, as it had it before. Raises OutOfMemory where it is not free."""
-        at = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
-        end = self._ranges[at][0] if at < len(self._ranges) else self.first + self.size
-        start = sum(self._ranges[at - 1][:2]) if at else self.first
+        index = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
+        end = self._ranges[index][0] if index < len(self._ranges) else self.first + self.size
+        start = sum(self._ranges[index - 1][:2]) if index else self.first
         if owner in self._base_of or size < 1 or not start <= base <= end - size:
             raise OutOfMemory(
                 f"{owner} had {size} at {base}, which is not free any more", place=self.name, value=(base, size)
             )
-        self._occupy(at, base, size, owner)
+        self._occupy(index, base, size, owner)
 
     def release(self, owner: Hashable) -> None:
         """Take the owner's range back; nothing happens if it has none."""

@@ -26,7 +26,7 @@ def leading_classes(order: Order, classes: int) -> dict[str, int]:
         SchedulingError: There is no class.
     """
     _check(classes)
-    return {job: max(classes - 1 - at, 0) for at, tier in enumerate(order) for job in tier}
+    return {job: max(classes - 1 - index, 0) for index, tier in enumerate(order) for job in tier}
 
 
 def compressed_classes(order: Order, demands: Sequence[Demand], classes: int) -> dict[str, int]:
@@ -67,11 +67,11 @@ def _conflicts(order: Order, demands: Sequence[Demand]) -> np.ndarray[tuple[int,
     """(tiers, tiers): seconds that two tiers want of the same links."""
     by_job: Mapping[str, Demand] = {demand.job: demand for demand in demands}
     wanted = [np.sum([by_job[job].steps_left * by_job[job].link_seconds for job in tier], axis=0) for tier in order]
-    found = np.zeros((len(order), len(order)))
+    conflicts = np.zeros((len(order), len(order)))
     for a in range(len(order)):
         for b in range(a + 1, len(order)):
-            found[a, b] = np.minimum(wanted[a], wanted[b]).sum()
-    return found
+            conflicts[a, b] = np.minimum(wanted[a], wanted[b]).sum()
+    return conflicts
 
 
 def _check(classes: int) -> None:

@@ -85,5 +85,7 @@ def _matched(groups: Sequence[tuple[str, ...]], jobs: Mapping[str, Phases]) -> l
         partner[min(a, b)] = max(a, b)
     taken = set(partner.values())
     return [
-        (*group, *groups[partner[at]]) if at in partner else group for at, group in enumerate(groups) if at not in taken
+        (*group, *groups[partner[index]]) if index in partner else group
+        for index, group in enumerate(groups)
+        if index not in taken
     ]

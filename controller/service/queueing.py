@@ -249,7 +249,7 @@ class Queueing:
 
     def states(self, now_ns: int) -> list[pb.QueuedJob]:
         """Waiting jobs in their order."""
-        return [queued_job(entry, at, now_ns) for at, entry in enumerate(self._queue.ordered(now_ns), 1)]
+        return [queued_job(entry, index, now_ns) for index, entry in enumerate(self._queue.ordered(now_ns), 1)]
 
     def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> QueueEntry[_Waiting]:
         waiting, wanted, topology = _Waiting(request, call), wanted_of(request), self._controller.topology

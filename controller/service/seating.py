@@ -250,8 +250,8 @@ class Seating:
             for seat in seats.seats.values()
             if seat.rank is not None and not seat.left and seat.host not in gone
         }
-        if (found := seats.comparison.result(workers, self._runner.now_ns())) is not None:
-            text, speaker = printable(found[0]), found[1]
+        if (comparison := seats.comparison.result(workers, self._runner.now_ns())) is not None:
+            text, speaker = printable(comparison[0]), comparison[1]
             _log.info("job %d: %s", seats.job, text)
             seats.broadcast(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
 

@@ -321,9 +321,9 @@ class ControlService:
             self._seating.check_room(client, len(shares))
         admitted: list[JobSeats] = []
         try:
-            for at in range(len(shares)):
-                part = spec if not at else replace(spec, job=self._seating.new_number(), key=_new_key())
-                await self._controller.admit(stripe_of(part, shares, at), now_ns)
+            for index in range(len(shares)):
+                part = spec if not index else replace(spec, job=self._seating.new_number(), key=_new_key())
+                await self._controller.admit(stripe_of(part, shares, index), now_ns)
                 seats = JobSeats.assign(part, next(iter(admitted), None))
                 seats.client = client
                 seats.needs, seats.parent, seats.ticket = needs_of(request), parent, request.ticket

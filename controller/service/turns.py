@@ -65,10 +65,10 @@ class TurnKeeper:
         workers = self._workers.setdefault(job, {})
         if host in workers:
             self.leave(workers[host])
-        found = Attendant(job, host, f"{host}/{device}" if device else host, send)
-        self._workers.setdefault(job, {})[host] = found
+        attendant = Attendant(job, host, f"{host}/{device}" if device else host, send)
+        self._workers.setdefault(job, {})[host] = attendant
         self.renew()
-        return found
+        return attendant
 
     def ask(self, worker: Attendant, request: int) -> None:
         """Ask for a worker's next turn.

@@ -273,9 +273,9 @@ class ReportCollector:
         """
         ages = now_ns - self._flows["heard_ns"][: int(self._tally["flows"][0])]
         known = np.flatnonzero(ages <= within_ns) if within_ns is not None else np.arange(len(ages))
-        for at in known[np.argsort(ages[known], kind="stable")].tolist():
-            flow = self._flows[at]
-            hops = self._flow_hops[at, : int(flow["hops"])]
+        for index in known[np.argsort(ages[known], kind="stable")].tolist():
+            flow = self._flows[index]
+            hops = self._flow_hops[index, : int(flow["hops"])]
             hops = hops[flow["heard_ns"] - hops["heard_ns"] <= STALE_PERIODS * self._links.period_ns]
             yield FlowView(
                 IPv4Address(int(flow["addresses"]) >> 32),
@@ -287,7 +287,7 @@ class ReportCollector:
                 int(flow["reports"]),
                 int(flow["changes"]),
                 float(flow["path_us"]) * self._path_tick_us if flow["paths"] and self._path_tick_us else None,
-                int(ages[at]),
+                int(ages[index]),
             )
 
     def _hop(self, hop: np.void) -> FlowHop:

@@ -126,16 +126,16 @@ def _hop_of(flow: Any, hops: NDArray[np.void], node: int, rank: int) -> int:
     """Place of a node in its flow's path, assigned if new; −1: the path is full."""
     count = np.uint64(flow.hops)
     place = count
-    for at in range(count):
-        if hops[at].node == node:
-            place = np.uint64(at)
+    for index in range(count):
+        if hops[index].node == node:
+            place = np.uint64(index)
     if place < count:
         return int(place)
-    for at in range(count):
-        if hops[at].rank == rank:  # another node stands there now
-            place = np.uint64(at)
+    for index in range(count):
+        if hops[index].rank == rank:  # another node stands there now
+            place = np.uint64(index)
             flow.changes += 1
-            hops[at].node = -1
+            hops[index].node = -1
     if place < count:
         return int(place)
     if count == np.uint64(MAX_HOPS):

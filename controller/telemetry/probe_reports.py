@@ -112,7 +112,7 @@ class ProbeReports:
     def crossed(self, since_ns: int) -> frozenset[Endpoint]:
         """The links that a probe surely crossed which was sent since then and has come back."""
         back = ((self._sent["fate"] == RECEIVED) & (self._sent["sent_ns"] >= since_ns)).any(axis=1)
-        return frozenset(self._links.links[at] for at in np.flatnonzero(self._crosses[back].any(axis=0)))
+        return frozenset(self._links.links[index] for index in np.flatnonzero(self._crosses[back].any(axis=0)))
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
         """A lost probe is a lost report."""

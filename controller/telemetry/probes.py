@@ -61,7 +61,7 @@ def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
     ]
     candidates = list(_candidates(topology, routes, links))
     uncovered = set(links)
-    heap = [(-len(set(path)), len(path), at) for at, (_, _, path) in enumerate(candidates)]
+    heap = [(-len(set(path)), len(path), index) for index, (_, _, path) in enumerate(candidates)]
     heapq.heapify(heap)
     probes: list[Probe] = []
     while uncovered:

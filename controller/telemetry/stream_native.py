@@ -59,9 +59,9 @@ def fingerprint(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
             odd += _EVEN
             code += np.uint64(long_at(data, start + place)) * odd  # no product waits for another
     else:
-        for at in range(start, end - 7, 8):
+        for index in range(start, end - 7, 8):
             odd += _EVEN
-            code += np.uint64(long_at(data, at)) * odd
+            code += np.uint64(long_at(data, index)) * odd
     return np.uint32(code >> np.uint64(32) | np.uint64(1))
 
 

@@ -70,13 +70,13 @@ def _source_name(path: str) -> str:
 
 def _linked_sources() -> set[str]:
     """Repository paths of the files outside docs/ that a document links to."""
-    found = set()
+    sources = set()
     for path in [ROOT / name for name in PAGES] + sorted((ROOT / "docs").glob("*.md")):
         for _, link in _LINK.findall(path.read_text()):
             target = (path.parent / link).resolve()
             if target.is_relative_to(ROOT) and target.is_file() and target.suffix != ".md":
-                found.add(target.relative_to(ROOT).as_posix())
-    return {path for path in found if not path.startswith("docs/")}
+                sources.add(target.relative_to(ROOT).as_posix())
+    return {path for path in sources if not path.startswith("docs/")}
 
 
 def _api_reference() -> str:

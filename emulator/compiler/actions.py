@@ -401,11 +401,11 @@ class _Action:
 
 def fields_behind(document: Document, index: Expr) -> frozenset[Field]:
     """The fields that an expression reads; of a stack's element, which is picked at run time, those of all elements."""
-    found = {item for item in parts_of(index) if isinstance(item, Field)}
+    fields = {item for item in parts_of(index) if isinstance(item, Field)}
     for item in parts_of(index):
         if isinstance(item, Member):
-            found |= {Field(header, item.name) for header in document.stacks[item.header.stack].headers}
-    return frozenset(found)
+            fields |= {Field(header, item.name) for header in document.stacks[item.header.stack].headers}
+    return frozenset(fields)
 
 
 def _align(place: RegisterPlace) -> int:

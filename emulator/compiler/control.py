@@ -96,13 +96,13 @@ class _Control:
         empty = builder.block
         builder.cbranch(builder.icmp_unsigned("!=", index, PTR(None)), filled, after)
         builder.position_at_end(filled)
-        found = builder.call(lookup, [index, *(noted or self._key_words(table, layout))])
+        entry = builder.call(lookup, [index, *(noted or self._key_words(table, layout))])
         looked_up = builder.block
         builder.branch(after)
         builder.position_at_end(after)
         row = builder.phi(PTR)
         row.add_incoming(PTR(None), empty)
-        row.add_incoming(found, looked_up)
+        row.add_incoming(entry, looked_up)
         return row, noted
 
     def _key_words(self, table: Table, layout: RowLayout) -> list[IRValue]:
@@ -211,9 +211,9 @@ class _Control:
         member = builder.phi(I64)
         for item, block in incoming:
             member.add_incoming(item, block)
-        found = frame.block(f"{table.name}.found")
-        builder.cbranch(builder.icmp_unsigned("!=", member, const(64, 0)), found, null)
-        builder.position_at_end(found)
+        found_block = frame.block(f"{table.name}.found")
+        builder.cbranch(builder.icmp_unsigned("!=", member, const(64, 0)), found_block, null)
+        builder.position_at_end(found_block)
         source = builder.inttoptr(member, PTR)
         return source, frame.at(source, 8)
 

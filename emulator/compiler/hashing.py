@@ -373,11 +373,11 @@ def _crc(frame: Frame, width: int, polynomial: int, initial: int, final: int, re
             byte = builder.zext(builder.load(builder.gep(base, [index], source_etype=I8), typ=I8), I32)
             top = crc if reflected else builder.lshr(crc, const(32, width - 8))
             entry = builder.and_(builder.xor(top, byte), const(32, 0xFF))
-            found = builder.load(builder.gep(table, [builder.zext(entry, I64)], source_etype=I32), typ=I32)
+            word = builder.load(builder.gep(table, [builder.zext(entry, I64)], source_etype=I32), typ=I32)
             if reflected:
-                return builder.xor(builder.lshr(crc, const(32, 8)), found)
+                return builder.xor(builder.lshr(crc, const(32, 8)), word)
             shifted = builder.and_(builder.shl(crc, const(32, 8)), const(32, (1 << width) - 1))
-            return builder.xor(shifted, found)
+            return builder.xor(shifted, word)
 
         crc = _loop(builder, function, const(32, initial), 1, length, step)
         builder.ret(builder.zext(builder.xor(crc, const(32, final)), I64))

@@ -205,11 +205,11 @@ class _Parser:
         mask = (1 << width) - 1 if transition.mask is None else transition.mask
         root = frame.at(frame.state, frame.layout.value_set_root[transition.value_set or ""])
         block = builder.load_atomic(root, "acquire", 8, typ=PTR)
-        found = builder.call(
+        is_member = builder.call(
             _value_set_lookup(frame.module, width), [block, fit(builder, key, width), const(width, mask)]
         )
         following = frame.block(f"{state.name}.next")
-        builder.cbranch(found, target, following)
+        builder.cbranch(is_member, target, following)
         builder.position_at_end(following)
 
     def _key(self, state: ParseState) -> IRValue | None:
@@ -233,14 +233,14 @@ def _reachable(parser: Parser) -> dict[str, set[str]]:
     """The states to which each state may lead, by any number of transitions; itself among them."""
     result = {}
     for first in parser.states:
-        found, pending = {first}, [first]
+        reached, pending = {first}, [first]
         while pending:
             for transition in parser.states[pending.pop()].transitions:
                 following = transition.next_state
-                if following is not None and following not in found:
-                    found.add(following)
+                if following is not None and following not in reached:
+                    reached.add(following)
                     pending.append(following)
-        result[first] = found
+        result[first] = reached
     return result
 
 

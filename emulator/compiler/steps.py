@@ -108,7 +108,7 @@ class Steps:
         """The notes since the last call, in words."""
         memory = (ctypes.c_int64 * (1 + STEP_WORDS * max_notes(self._document))).from_address(self.address)
         count, memory[0] = memory[0], 0
-        return [self.describe(memory[1 + at * STEP_WORDS : 1 + (at + 1) * STEP_WORDS]) for at in range(count)]
+        return [self.describe(memory[1 + index * STEP_WORDS : 1 + (index + 1) * STEP_WORDS]) for index in range(count)]
 
     def describe(self, words: Sequence[int]) -> str:
         """One note in words."""

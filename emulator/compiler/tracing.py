@@ -25,8 +25,8 @@ def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequ
     """Note a table's result: the words of the key, then the action's parameters."""
     if frame.layout.steps is not None:
         number = [traced_table.name for traced_table in traced_tables(frame.document)].index(table.name)
-        found = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))
-        _note(frame, frame.builder.or_(found, const(64, number << NUMBER_BIT | code)), values)
+        hit_bit = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))
+        _note(frame, frame.builder.or_(hit_bit, const(64, number << NUMBER_BIT | code)), values)
 
 
 def note_log(frame: Frame, primitive: Primitive, expressions: Expressions) -> None:

@@ -70,8 +70,8 @@ class WallClockFabric(Fabric):
             for switch in self._nodes.switches.values():
                 switch.release_packet_outs()
             self._live.gate.pass_when_free(self._serve_until_wanted)
-            for one in self._due:
-                self._cpus[one.host].deliver_packet_ins()
+            for wake in self._due:
+                self._cpus[wake.host].deliver_packet_ins()
             for switch in self._nodes.switches.values():
                 switch.poll_digests()
 

@@ -208,7 +208,7 @@ class P4RuntimeDevice:
         with self._entities:
             pipeline = self._current()
         for query in request.entities:
-            found = pipeline.read(query, lambda given: self._may_use(request.role, pipeline, given))
+            entities = pipeline.read(query, lambda given: self._may_use(request.role, pipeline, given))
             refusals.append(None)
             more = True
             while more:
@@ -217,7 +217,7 @@ class P4RuntimeDevice:
                     if self._current() is not pipeline:
                         raise Refusal(Code.ABORTED, "the pipeline config was replaced while it was read")
                     try:
-                        piece.extend(islice(found, _PIECE_ENTITIES))
+                        piece.extend(islice(entities, _PIECE_ENTITIES))
                     except EmulatorError as error:
                         refusals[-1] = refusal_of(error)
                     more = len(piece) == _PIECE_ENTITIES

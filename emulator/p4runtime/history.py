@@ -94,12 +94,12 @@ def _inverse(pipeline: LoadedPipeline, update: p4r.Update) -> Iterator[p4r.Updat
     if query.HasField("direct_meter_entry"):
         query.direct_meter_entry.ClearField("counter_data")
     wanted = _key_of(query)
-    found = [entity for entity in pipeline.read(query) if wanted.match or not _key_of(entity).match]
-    for entity in found:
+    before = [entity for entity in pipeline.read(query) if wanted.match or not _key_of(entity).match]
+    for entity in before:
         if entity.table_entry.is_const:  # only its direct resources can have changed
             entity.table_entry.ClearField("is_const")
             entity.table_entry.ClearField("action")
-    return _updates(kind, found)
+    return _updates(kind, before)
 
 
 def snapshot(pipeline: LoadedPipeline) -> Iterator[p4r.Update]:

@@ -122,8 +122,8 @@ def object_id(entity: p4r.Entity) -> int | None:
         case "packet_replication_engine_entry" | None:
             return None
         case kind:
-            found: int = getattr(getattr(entity, kind), _ID_FIELDS[kind])
-            return found
+            number: int = getattr(getattr(entity, kind), _ID_FIELDS[kind])
+            return number
 
 
 def owners(objects: Iterable[Any]) -> dict[int, str]:

@@ -92,10 +92,10 @@ class ControlServer:
         self.path.unlink(missing_ok=True)
         with self._lock:
             self._closing = True
-            for one in (self._socket, self._client):
-                if one is not None:
+            for end in (self._socket, self._client):
+                if end is not None:
                     with suppress(OSError):  # the client is gone already
-                        one.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+                        end.shutdown(socket.SHUT_RDWR)  # which wakes the thread
         self._thread.join()
         self._socket.close()
 
@@ -202,12 +202,12 @@ def _make_folder(folder: Path) -> None:
     """A folder that belongs to this user alone, if it is not there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = {folder.stat().st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
+        user_ids = {folder.stat().st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
     except OSError as error:
         raise ControlError(
             f"{os.strerror(error.errno or 0)}", place=f"control socket in {folder}", value=os.strerror(error.errno or 0)
         ) from None
-    if not found <= {os.getuid(), 0}:
+    if not user_ids <= {os.getuid(), 0}:
         raise ControlError("the folder is another user's; name one with --control", place=f"control socket in {folder}")
 
 

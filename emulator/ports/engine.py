@@ -225,9 +225,9 @@ class WireEngine(Engine):
         if not self.loop.trace:
             return []
         tail, head = self._shared_words[memory.SHARED_LOG_TAIL], self._shared_words[memory.SHARED_LOG_HEAD]
-        found: list[list[int]] = self._notes[np.arange(tail, head) % memory.TRACE_NOTES].tolist()
+        notes: list[list[int]] = self._notes[np.arange(tail, head) % memory.TRACE_NOTES].tolist()
         self._shared_words[memory.SHARED_LOG_TAIL] = head
-        return found
+        return notes
 
     @property
     def now_ns(self) -> int:

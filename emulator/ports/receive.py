@@ -235,14 +235,14 @@ def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
     """
     if nic.receive_next == nic.receive_count:
         fetch_messages(loop, world, nic)
-    found = nic.receive_count - nic.receive_next
-    if found > 0:
+    arrived = nic.receive_count - nic.receive_next
+    if arrived > 0:
         world.now = read_clock(loop)
     while nic.receive_next < nic.receive_count and world.free_count >= world.packet_reserve:
         finish_message(loop, world, nic, nic.receive_next)
         nic.receive_next += 1
         serve_ports(loop, world)
-    return found
+    return arrived
 
 
 @native

@@ -184,8 +184,8 @@ def _address(ring: mmap.mmap | None) -> int:
 
 
 def _close(sockets: list[socket.socket]) -> None:
-    for one in sockets:
-        one.close()
+    for opened in sockets:
+        opened.close()
 
 
 def _ignore_outgoing(receiver: socket.socket) -> None:

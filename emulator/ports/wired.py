@@ -167,7 +167,11 @@ class WiredSwitch:
     @property
     def without_ring(self) -> tuple[int, ...]:
         """Ports whose frames are received or sent by system calls alone, which is slower."""
-        return tuple(port for port, one in self._interfaces.items() if one.ring is None or one.send_ring is None)
+        return tuple(
+            port
+            for port, interface in self._interfaces.items()
+            if interface.ring is None or interface.send_ring is None
+        )
 
     @property
     def packet_in_drops(self) -> int:

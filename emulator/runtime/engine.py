@@ -306,11 +306,11 @@ class Engine:
         """Take the frames that wait behind the NIC of a switch's CPU: (time in ns, bytes) in order."""
         with self.lock:
             frames = self._drain_all(int(self.ports.data[nic]["node"]))
-        data, end, found = frames.data.tobytes(), 0, []
+        data, end, packets = frames.data.tobytes(), 0, []
         for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
-            found.append((at, data[end : end + length]))
+            packets.append((at, data[end : end + length]))
             end += length
-        return found
+        return packets
 
     def drop_packet_outs(self, nic: int) -> int:
         """Drop the frames that the NIC of a switch's CPU has not sent yet. Returns how many."""

@@ -400,9 +400,9 @@ def difference(expect: Expect, frame: bytes) -> str | None:
     digits = frame.hex().upper()
     if len(digits) < len(expect.pattern):
         return f"is {len(frame)} bytes, shorter than expected: {digits}, expected {expect.pattern}"
-    for at, (wanted, found) in enumerate(zip(expect.pattern, digits, strict=False)):
-        if wanted not in ("*", found):
-            return f"differs at byte {at // 2}: {_around(digits, at)}, expected {_around(expect.pattern, at)}"
+    for index, (wanted, digit) in enumerate(zip(expect.pattern, digits, strict=False)):
+        if wanted not in ("*", digit):
+            return f"differs at byte {index // 2}: {_around(digits, index)}, expected {_around(expect.pattern, index)}"
     if expect.whole and len(digits) > len(expect.pattern):
         return f"is {len(frame)} bytes, longer than expected: {digits}, expected {expect.pattern}$"
     return None

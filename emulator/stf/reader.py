@@ -224,14 +224,14 @@ class _Line:
         tokens = []
         at = 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise self._error(f"'{text[at]}' has no place in STF")
-            at = found.end()
-            if found.lastgroup == "quoted":
-                tokens.append(("name", found[0][1:-1]))
-            elif found.lastgroup in ("number", "name", "sign"):
-                tokens.append((found.lastgroup, found[0]))
+            at = match.end()
+            if match.lastgroup == "quoted":
+                tokens.append(("name", match[0][1:-1]))
+            elif match.lastgroup in ("number", "name", "sign"):
+                tokens.append((match.lastgroup, match[0]))
         return tokens
 
     def _kind(self) -> str:

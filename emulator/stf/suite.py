@@ -157,13 +157,13 @@ def _version() -> bytes:
 
 def _texts(source: Path) -> list[Path]:
     """A program and everything that it includes by a quoted name that is there."""
-    found = [source]
-    for path in found:
+    texts = [source]
+    for path in texts:
         for quoted, _ in _INCLUDE.findall(path.read_text(errors="replace")):
             other = path.parent / quoted
-            if quoted and other.exists() and other not in found:
-                found.append(other)
-    return found
+            if quoted and other.exists() and other not in texts:
+                texts.append(other)
+    return texts
 
 
 def _included(source: Path) -> Iterator[str]:

@@ -216,11 +216,11 @@ class TupleIndex:
         if group is None:
             group = self._groups[mask] = _Group(self._layout.words)
         ranked = group.ranked.setdefault(key, [])
-        at = bisect.bisect_left(ranked, (order, 0))
-        if at < len(ranked) and ranked[at][0] == order:
-            ranked[at] = (order, row)
+        index = bisect.bisect_left(ranked, (order, 0))
+        if index < len(ranked) and ranked[index][0] == order:
+            ranked[index] = (order, row)
         else:
-            ranked.insert(at, (order, row))
+            ranked.insert(index, (order, row))
             bisect.insort(group.orders, order)
         left = group.slots.put(key, ranked[-1][1])
         if left is not None:

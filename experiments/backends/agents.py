@@ -102,15 +102,15 @@ class VirtualHost:
     def _open(self, frames: NDArray[np.uint8]) -> list[Datagrams]:
         """Parse frames of one length into datagrams; each element has one size and is not empty."""
         datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
-        found = [datagrams]
+        batches = [datagrams]
         if rejects.other_port:
             marked = carry_int(frames)
             datagrams, rejects = decapsulate(frames[~marked], self._address, AGGREGATION_PORT)
             with_int, others = extract(frames[marked], self._address, AGGREGATION_PORT)
-            found, rejects = [datagrams, *with_int], rejects + others
+            batches, rejects = [datagrams, *with_int], rejects + others
         if rejects.total:
             self.rejects += rejects
-        return [batch for batch in found if len(batch)]
+        return [batch for batch in batches if len(batch)]
 
     def flush(self) -> None:
         """Send what the cores have to send, and set the timer to the first of their deadlines."""

@@ -69,10 +69,10 @@ class VirtualBatchSizes:
         part = self._controller.jobs[self._job].plan.workers
         taking_part = frozenset(rank for rank, host in enumerate(self._workers) if host in part)
         try:
-            found: list[int] | ControllerError = self._sizes.decide(request, len(self._workers), taking_part)
+            decision: list[int] | ControllerError = self._sizes.decide(request, len(self._workers), taking_part)
         except ControllerError as error:
-            found = error
-        self._control.after_latency(partial(answer.comes, found))
+            decision = error
+        self._control.after_latency(partial(answer.comes, decision))
 
 
 class _Answer:

@@ -78,9 +78,9 @@ class PublishedPolicies:
                 self.published.append((now_ns, policy, new))
         assert publisher.policy is not None
         probabilities, weights = np.zeros(len(self._hosts)), np.zeros(len(self._hosts))
-        at = int(np.flatnonzero(self._among == rank)[0])
-        probabilities[self._among] = publisher.policy.probabilities[at]
-        weights[self._among] = publisher.policy.pull_weights[at]
+        index = int(np.flatnonzero(self._among == rank)[0])
+        probabilities[self._among] = publisher.policy.probabilities[index]
+        weights[self._among] = publisher.policy.pull_weights[index]
         return probabilities, weights
 
     def _updated(self, publisher: PolicyPublisher, seconds: Floats) -> GossipPolicy | None:

@@ -359,8 +359,8 @@ def named_files(config: Mapping[str, object]) -> list[str]:
         modes = asked.get("modes")
         if isinstance(modes, list):
             names += [mode.get("name") if isinstance(mode, dict) else mode for mode in modes]
-    found = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
-    return list(dict.fromkeys(found))
+    files = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
+    return list(dict.fromkeys(files))
 
 
 def _found_mode(file: Path, entry: object) -> object:

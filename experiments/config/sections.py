@@ -111,10 +111,10 @@ def is_left_alone(name: str, info: ValidationInfo) -> bool:
     if not name.endswith(user_files.ENDING) or info.context != NOTHING_EXECUTED:
         return False
     try:
-        found = Path(name).is_file()
+        is_file = Path(name).is_file()
     except OSError as error:  # of a name that is too long, say
         raise ValueError(f"{shown(name)}: cannot be read ({error.strerror})") from None
-    if not found:
+    if not is_file:
         raise ValueError(f"{printable(name)}: no such file")
     return True
 
@@ -176,8 +176,8 @@ def read_section(
     try:
         made = model.model_validate(given, context=None if execute else NOTHING_EXECUTED)
     except ValidationError as error:
-        found = problems_of(error, model, given, line=written.line)
-        raise ExperimentError(listed(str(written.path), [*written.problems, *found])) from None
+        problems = problems_of(error, model, given, line=written.line)
+        raise ExperimentError(listed(str(written.path), [*written.problems, *problems])) from None
     if written.problems:
         raise ExperimentError(listed(str(written.path), written.problems))
     return made

@@ -115,10 +115,10 @@ def conditions_of(records: Sequence[PointRecord]) -> Iterator[GridCondition]:
 
 def _condition(records: Sequence[PointRecord]) -> GridCondition:
     names = records[0].point.strategies
-    means = {name: [record.figures[at].mean_s for record in records] for at, name in enumerate(names)}
+    means = {name: [record.figures[index].mean_s for record in records] for index, name in enumerate(names)}
     whole = {name: [v for v in values if v is not None] for name, values in means.items()}
     ran = {name: values for name, values in whole.items() if len(values) == len(records)}
-    rows = tuple(_row(name, at, records, ran) for at, name in enumerate(names))
+    rows = tuple(_row(name, index, records, ran) for index, name in enumerate(names))
     others = [values for name, values in ran.items() if name not in NOT_OTHERS]
     ours = ran.get(OURS)
     published = {name: ran[name] for name in PUBLISHED if name in ran}

@@ -220,7 +220,7 @@ class _Run:
             never = np.isnan(self.seen)
             share = float(np.mean(bps[~never] / self.links.rate_bps[~never])) if not never.all() else 0.0
             bps = np.where(never, share * self.links.rate_bps, bps)
-        return {self.ends[at]: LinkLoad(float(bps[at])) for at in np.flatnonzero(bps > 1.0)}
+        return {self.ends[index]: LinkLoad(float(bps[index])) for index in np.flatnonzero(bps > 1.0)}
 
     # --- decisions ---
 
@@ -337,17 +337,21 @@ class _Run:
         scenes = [self._running_jobs(jobs, loads) for _, loads in readings]
         started = time.thread_time()
         try:
-            found = better_jointly(partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain, visits=np.inf)
+            better = better_jointly(
+                partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain, visits=np.inf
+            )
         except PlacementError:  # some rack has no room, so they cannot be looked at together
             return
         finally:
             self.decisions.append(time.thread_time() - started)
-        moves = [(jobs[at], proposal) for at, proposal in found.items() if proposal.placement != jobs[at].placement]
+        moves = [
+            (jobs[index], proposal) for index, proposal in better.items() if proposal.placement != jobs[index].placement
+        ]
         now, price = self.simulator.now, self.timing.pause * 1e-9
         if not moves or not all(job.account is None or job.account.allows_a_move(now) for job, _ in moves):
             return
-        paces = [self._steps_per_second(jobs[at], proposal.now_seconds) for at, proposal in found.items()]
-        saved = saved_together([*found.values()], paces)
+        paces = [self._steps_per_second(jobs[index], proposal.now_seconds) for index, proposal in better.items()]
+        saved = saved_together([*better.values()], paces)
         if self._is_earned(saved, price * sum(proposal.weight for _, proposal in moves), readings):
             for job, proposal in moves:
                 self._move_tree(job, proposal.placement, price)

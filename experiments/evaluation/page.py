@@ -27,7 +27,7 @@ def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
     """Output of the command."""
     conditions = list(conditions_of(records))
     if as_json:
-        told = _finite({"suite": suite.name, "conditions": [asdict(one) for one in conditions]})
+        told = _finite({"suite": suite.name, "conditions": [asdict(condition) for condition in conditions]})
         return json.dumps(told, indent=1, allow_nan=False) + "\n"
     return "\n".join(_text(condition) for condition in conditions)
 
@@ -67,7 +67,7 @@ def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Pa
     for grid in suite.grids:
         mine = [condition for condition in conditions if condition.told["grid"] == grid.name]
         plot = folder / f"{grid.name.replace(' ', '-')}.svg"
-        bars(grid.name, [(_named(one, mine), one) for one in mine], plot)
+        bars(grid.name, [(_named(condition, mine), condition) for condition in mine], plot)
         parts.append(_section(grid, mine, f"{folder.name}/{plot.name}"))
     page.write_text("\n".join(parts))
 
@@ -98,7 +98,7 @@ def _head(
             "## Summary\n",
             _summary_table(conditions),
             "",
-            *(_DEPTH if any(one.depth is not None for one in conditions) else ()),
+            *(_DEPTH if any(condition.depth is not None for condition in conditions) else ()),
             *_several_jobs(conditions),
             *_agg(conditions),
             _verdict(_loaded(conditions)),
@@ -168,8 +168,12 @@ def _summary_table(conditions: Sequence[GridCondition]) -> str:
         "depth": "---:",
         "against the others' mean": "---:",
     }
-    rows = [_summary_row(one, conditions) for one in conditions if any(row.strategy == OURS for row in one.rows)]
-    shown = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    rows = [
+        _summary_row(condition, conditions)
+        for condition in conditions
+        if any(row.strategy == OURS for row in condition.rows)
+    ]
+    shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     lines = [[*heads], [*heads.values()], *rows]
     ruled = ["|".join(["", *(line[at] for at in shown), ""]) for line in lines[1:2]]
     cells = [f"| {' | '.join(line[at] for at in shown)} |" for line in (lines[0], *lines[2:])]
@@ -191,7 +195,7 @@ def _summary_row(one: GridCondition, among: Sequence[GridCondition]) -> list[str
 
 def _several_jobs(conditions: Sequence[GridCondition]) -> list[str]:
     """Describe the savings of depth, re-placement and telemetry in a paragraph and a table; empty without data."""
-    told = [one for one in conditions if one.looks is not None and one.told["jobs"] > 1]
+    told = [condition for condition in conditions if condition.looks is not None and condition.told["jobs"] > 1]
     if not told:
         return []
     lines = [
@@ -201,15 +205,15 @@ def _several_jobs(conditions: Sequence[GridCondition]) -> list[str]:
         "| conditions | depth | joint placement | telemetry | saved against `blind-together` |",
         "|---|---:|---:|---:|---:|",
     ]
-    for one in told:
-        parts = (one.depth, one.looks, one.telemetry, one.against_blind_together)
-        lines.append(f"| {_named(one, conditions)} | {' | '.join(map(_share, parts))} |")
+    for condition in told:
+        parts = (condition.depth, condition.looks, condition.telemetry, condition.against_blind_together)
+        lines.append(f"| {_named(condition, conditions)} | {' | '.join(map(_share, parts))} |")
     return [*lines, ""]
 
 
 def _agg(conditions: Sequence[GridCondition]) -> list[str]:
     """Describe the paper's comparison, as far as it is known, and its outcome here; empty if AGG did not run."""
-    told = [(one, one.agg) for one in conditions if one.agg is not None]
+    told = [(condition, condition.agg) for condition in conditions if condition.agg is not None]
     if not told:
         return []
     lines = [
@@ -218,11 +222,11 @@ def _agg(conditions: Sequence[GridCondition]) -> list[str]:
         "| against the best tree | saved by `widest` against AGG |",
         "|---|---:|---:|---|---|---:|",
     ]
-    for one, agg in told:
-        own = next(row for row in one.rows if row.strategy == AGG)
+    for condition, agg in told:
+        own = next(row for row in condition.rows if row.strategy == AGG)
         best = (f"{_share(saved)} ({name_of(name)})" for name, saved in (agg.one_level, agg.trees))
         cells = (_ms(own.mean_ms), _share(agg.others), *best, _share(own.saved))
-        lines.append(f"| {_named(one, conditions)} | {' | '.join(cells)} |")
+        lines.append(f"| {_named(condition, conditions)} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
@@ -239,15 +243,27 @@ congestion-aware trees, which sum at more levels than AGG may.
 
 def _loaded(conditions: Sequence[GridCondition]) -> list[GridCondition]:
     """Those that the aims are for."""
-    return [one for one in conditions if one.told["load"] > 0 and one.told["telemetry"] == "fresh"]
+    return [
+        condition for condition in conditions if condition.told["load"] > 0 and condition.told["telemetry"] == "fresh"
+    ]
 
 
 def _verdict(loaded: Sequence[GridCondition]) -> str:
     """List the aims that the figures reach."""
-    spines = [(one, one.against_best_spine.value) for one in loaded if one.against_best_spine is not None]
-    others = [(one, one.against_others.value) for one in loaded if one.against_others is not None]
-    published = [(one, one.against_published[1].value) for one in loaded if one.against_published is not None]
-    apart = [(one, saved) for one, saved in published if set(AIMED_AT) - set(one.published)]
+    spines = [
+        (condition, condition.against_best_spine.value)
+        for condition in loaded
+        if condition.against_best_spine is not None
+    ]
+    others = [
+        (condition, condition.against_others.value) for condition in loaded if condition.against_others is not None
+    ]
+    published = [
+        (condition, condition.against_published[1].value)
+        for condition in loaded
+        if condition.against_published is not None
+    ]
+    apart = [(condition, saved) for condition, saved in published if set(AIMED_AT) - set(condition.published)]
     whole = [condition for condition in published if condition not in apart]
     named = ", ".join(label(name) for name in AIMED_AT[:-1]) + f" and {label(AIMED_AT[-1])}"
     lines = ["**Aims.** With background traffic and fresh telemetry:\n"]
@@ -270,15 +286,15 @@ def _verdict(loaded: Sequence[GridCondition]) -> str:
         f"  {_reached(others, 0.40)} conditions.",
     ]
     without: dict[str, list[str]] = {}
-    for one, _ in apart if whole else ():
-        lacking = ", ".join(label(name) for name in AIMED_AT if name not in one.published)
-        without.setdefault(lacking, []).append(_named(one, loaded))
+    for condition, _ in apart if whole else ():
+        lacking = ", ".join(label(name) for name in AIMED_AT if name not in condition.published)
+        without.setdefault(lacking, []).append(_named(condition, loaded))
     lines += [_listed(f"Without {lacking}", names) for lacking, names in without.items()]
-    if slower := [_named(one, loaded) for one, saved in spines if saved < 0]:
+    if slower := [_named(condition, loaded) for condition, saved in spines if saved < 0]:
         lines.append(_listed("Slower than the best spine", slower))
-    if fewer := [_named(one, loaded) for one, saved in others if saved < 0.40]:
+    if fewer := [_named(condition, loaded) for condition, saved in others if saved < 0.40]:
         lines.append(_listed("Below 40 %", fewer))
-    if whole and (short := [_named(one, loaded) for one, saved in published if saved < 0.30]):
+    if whole and (short := [_named(condition, loaded) for condition, saved in published if saved < 0.30]):
         lines.append(_listed("Below 30 %", short))
     return "\n".join(lines)
 
@@ -294,8 +310,8 @@ def _reached(saved: Sequence[tuple[GridCondition, float]], aim: float) -> str:
 
 def _section(grid: Grid, conditions: Sequence[GridCondition], plot: str) -> str:
     parts = [f"## {grid.name[0].upper()}{grid.name[1:]}\n", f"{grid.about}\n", f"![{grid.name}]({plot})\n"]
-    for one in conditions:
-        parts += [f"**{_named(one, conditions)}** ({one.seeds} seeds)\n", _table(one), ""]
+    for condition in conditions:
+        parts += [f"**{_named(condition, conditions)}** ({condition.seeds} seeds)\n", _table(condition), ""]
     if told := _within(conditions):
         parts.append(told)
     return "\n".join(parts)
@@ -306,9 +322,9 @@ def _within(conditions: Sequence[GridCondition]) -> str:
     used.
     """
     errors: dict[str, list[float]] = {}
-    for one in conditions:
-        traffic = one.told["background"] if one.told["load"] else "idle"
-        errors.setdefault(traffic, []).extend(error for row in one.rows for error in row.errors)
+    for condition in conditions:
+        traffic = condition.told["background"] if condition.told["load"] else "idle"
+        errors.setdefault(traffic, []).extend(error for row in condition.rows for error in row.errors)
     told = []
     for traffic, mine in errors.items():
         near = sum(error <= _NEAR for error in mine)

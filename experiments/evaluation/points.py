@@ -18,6 +18,6 @@ def run_point(point: Point) -> PointRecord:
     figures = []
     for name in point.strategies:
         started = time.process_time()
-        found = engine.run(scenario, name)
-        figures.append(found.model_copy(update={"seconds": time.process_time() - started, "made_by": made_by}))
+        outcome = engine.run(scenario, name)
+        figures.append(outcome.model_copy(update={"seconds": time.process_time() - started, "made_by": made_by}))
     return PointRecord(point=point, figures=tuple(figures))

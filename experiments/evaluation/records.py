@@ -112,9 +112,9 @@ class PointRecord(_Record):
 
         A strategy has none if it was not run, or if its file is damaged or of another format.
         """
-        found = [record for alone in point.by_strategy if (record := cls._read(folder, alone)) is not None]
-        strategies = tuple(name for record in found for name in record.point.strategies)
-        figures = tuple(own for record in found for own in record.figures)
+        records = [record for alone in point.by_strategy if (record := cls._read(folder, alone)) is not None]
+        strategies = tuple(name for record in records for name in record.point.strategies)
+        figures = tuple(own for record in records for own in record.figures)
         return cls(point=point.model_copy(update={"strategies": strategies}), figures=figures)
 
     @classmethod
@@ -139,8 +139,8 @@ def maker() -> dict[str, str]:
 
 def blas() -> str:
     """Kernels of NumPy's BLAS, such as Haswell: others round sums of products differently in the last bit."""
-    found = {library.get("architecture", "") for library in threadpool_info() if library["user_api"] == "blas"}
-    return ", ".join(sorted(found)) or "unknown"
+    kernels = {library.get("architecture", "") for library in threadpool_info() if library["user_api"] == "blas"}
+    return ", ".join(sorted(kernels)) or "unknown"
 
 
 def processor() -> str:

@@ -127,7 +127,7 @@ def halving_doubling_coflow(routes: Routes, workers: Sequence[str], pace: Pace, 
     core = [*(keeper for _, keeper in pairs), *order[2 * extra :]]
     phases = [_Phase([(a, b, 1.0) for pair in pairs for a, b in (pair, pair[::-1])], 2)] if pairs else []
     for step in range(steps):
-        exchanged = [(worker, core[at ^ (1 << step)], 2.0**-step) for at, worker in enumerate(core)]
+        exchanged = [(worker, core[index ^ (1 << step)], 2.0**-step) for index, worker in enumerate(core)]
         phases.append(_Phase(exchanged, 2))
     return _exchange(routes, phases, len(workers), pace, rng)
 

@@ -108,8 +108,8 @@ def advance(
         for number in range(count[0]):
             flow = active[number]
             sent = step * pool.rates[flow]
-            for at in range(pool.begin[flow], pool.end[flow]):
-                carried[pool.of_job[flow], links[at]] += weights[at] * sent
+            for index in range(pool.begin[flow], pool.end[flow]):
+                carried[pool.of_job[flow], links[index]] += weights[index] * sent
             pool.left[flow] -= sent
             if pool.left[flow] <= _DONE + 1e-12 * sent and (pool.of_job[flow] == 0 or done < 0):
                 pool.left[flow] = 0.0

@@ -28,16 +28,16 @@ def _users_of_links(active: Ints, begin: Ints, end: Ints, links: Ints, count: in
     """Return the flows that use each link: link l has `users[first[l]:first[l + 1]]`, in the order (first, users)."""
     first = np.zeros(count + 1, np.int64)
     for flow in active:
-        for at in range(begin[flow], end[flow]):
-            first[links[at] + 1] += 1
+        for index in range(begin[flow], end[flow]):
+            first[links[index] + 1] += 1
     for link in range(count):
         first[link + 1] += first[link]
     users = np.empty(first[count], np.int64)
     place = first[:-1].copy()
     for flow in active:
-        for at in range(begin[flow], end[flow]):
-            users[place[links[at]]] = flow
-            place[links[at]] += 1
+        for index in range(begin[flow], end[flow]):
+            users[place[links[index]]] = flow
+            place[links[index]] += 1
     return first, users
 
 
@@ -62,9 +62,9 @@ def _stops(
     own = limits[active]
     for number in range(len(active)):
         flow = active[number]
-        for at in range(begin[flow], end[flow]):
-            if growing[links[at]] == 1:
-                own[number] = min(own[number], capacity[links[at]] / weights[at])
+        for index in range(begin[flow], end[flow]):
+            if growing[links[index]] == 1:
+                own[number] = min(own[number], capacity[links[index]] / weights[index])
     stops = [(0.0, 0)]
     stops.pop()  # the list's type is known from its first item
     for link in range(count):
@@ -105,8 +105,8 @@ def fill(
     slope = np.zeros(count)
     for flow in active:
         rates[flow] = -1.0
-        for at in range(begin[flow], end[flow]):
-            slope[links[at]] += weights[at]
+        for index in range(begin[flow], end[flow]):
+            slope[links[index]] += weights[index]
     left = capacity.copy()
     growing = first[1:] - first[:-1]
     stops = _stops(active, begin, end, links, weights, limits, capacity, slope, growing)
@@ -123,18 +123,18 @@ def fill(
             if now > level * (1.0 + _SAME):
                 heapq.heappush(stops, (now, which))  # flows that have stopped elsewhere since left more to the others
                 continue
-            for at in range(first[which], first[which + 1]):
-                if rates[users[at]] < 0.0:
-                    rates[users[at]] = level  # a flow may name a link twice
-                    stopped[stopping] = users[at]
+            for index in range(first[which], first[which + 1]):
+                if rates[users[index]] < 0.0:
+                    rates[users[index]] = level  # a flow may name a link twice
+                    stopped[stopping] = users[index]
                     stopping += 1
         for number in range(stopping):
             flow = stopped[number]
             rates[flow] = level
-            for at in range(begin[flow], end[flow]):
-                left[links[at]] -= weights[at] * level
-                slope[links[at]] -= weights[at]
-                growing[links[at]] -= 1
+            for index in range(begin[flow], end[flow]):
+                left[links[index]] -= weights[index] * level
+                slope[links[index]] -= weights[index]
+                growing[links[index]] -= 1
 
 
 @native
@@ -163,8 +163,8 @@ def fill_by_class(
     kept = np.zeros(len(capacity))
     for flow in active:
         if of_class[flow] == lowest:
-            for at in range(begin[flow], end[flow]):
-                kept[links[at]] = guard * capacity[links[at]]
+            for index in range(begin[flow], end[flow]):
+                kept[links[index]] = guard * capacity[links[index]]
     left = capacity - kept
     members = np.empty(len(active), np.int64)
     for level in range(highest, lowest - 1, -1):
@@ -179,9 +179,9 @@ def fill_by_class(
             left += kept
         fill(members[:count], begin, end, links, weights, limits, left, rates)
         for flow in members[:count]:
-            for at in range(begin[flow], end[flow]):
-                rest = left[links[at]] - weights[at] * rates[flow]
-                left[links[at]] = rest if rest > _SAME * capacity[links[at]] else 0.0
+            for index in range(begin[flow], end[flow]):
+                rest = left[links[index]] - weights[index] * rates[flow]
+                left[links[index]] = rest if rest > _SAME * capacity[links[index]] else 0.0
 
 
 def fair_rates(paths: list[dict[int, float]], capacity: Floats, limits: Floats | None = None) -> Floats:

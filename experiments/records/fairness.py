@@ -109,29 +109,31 @@ def over_time(sharers: Sequence[Sharer]) -> list[Window]:
     """Jain's index over windows of ten of the longest round trips, restarted at each arrival or departure. The second
     window after that is the criterion for a join.
     """
-    changes = sorted({instant for one in sharers for instant in (one.start_ns, one.end_ns)})
+    changes = sorted({instant for sharer in sharers for instant in (sharer.start_ns, sharer.end_ns)})
     windows = []
     for start_ns, end_ns in pairwise(changes):
-        there = [one for one in sharers if one.start_ns <= start_ns and one.end_ns >= end_ns]
-        lasts_ns = MEASURED * max((one.round_trip_ns for one in there), default=0.0)
+        there = [sharer for sharer in sharers if sharer.start_ns <= start_ns and sharer.end_ns >= end_ns]
+        lasts_ns = MEASURED * max((sharer.round_trip_ns for sharer in there), default=0.0)
         if len(there) < 2 or not lasts_ns:  # flows of which nothing has come have no round trip
             continue
         edges = [start_ns + number * lasts_ns for number in range(1 + int((end_ns - start_ns) // lasts_ns))]
-        windows += [Window(*span, jain([one.had(*span) for one in there])) for span in pairwise(edges)]
+        windows += [Window(*span, jain([sharer.had(*span) for sharer in there])) for span in pairwise(edges)]
     return windows
 
 
 def joins(traces: Iterable[JobTrace]) -> list[Join]:
     """Every job that joined others that were there for long enough, in the order in which they did."""
-    traces, found = [trace for trace in traces if trace.rounds], []
-    for trace in sorted(traces, key=lambda one: one.sends_ns):
-        begun = [one for one in traces if one.sends_ns <= trace.sends_ns and one.time_ns[-1:] > [trace.sends_ns]]
-        round_trip_ns = max([trace.turn_ns, *(one.round_trip_ns for one in (trace, *begun))])
+    traces, joined = [trace for trace in traces if trace.rounds], []
+    for trace in sorted(traces, key=lambda flow: flow.sends_ns):
+        begun = [
+            other for other in traces if other.sends_ns <= trace.sends_ns and other.time_ns[-1:] > [trace.sends_ns]
+        ]
+        round_trip_ns = max([trace.turn_ns, *(other.round_trip_ns for other in (trace, *begun))])
         end_ns = trace.sends_ns + ROUND_TRIPS * round_trip_ns
         start_ns = end_ns - MEASURED * round_trip_ns
-        there = [one for one in begun if one.time_ns[-1] >= end_ns]
-        if trace in there and any(one.sends_ns < trace.sends_ns for one in there):
-            index = jain([rounds_between(one, start_ns, end_ns) for one in there])
+        there = [other for other in begun if other.time_ns[-1] >= end_ns]
+        if trace in there and any(other.sends_ns < trace.sends_ns for other in there):
+            index = jain([rounds_between(other, start_ns, end_ns) for other in there])
             held_ns = trace.sends_ns - trace.joined_ns
-            found.append(Join(trace.job, trace.joined_ns, held_ns, len(there), index))
-    return found
+            joined.append(Join(trace.job, trace.joined_ns, held_ns, len(there), index))
+    return joined

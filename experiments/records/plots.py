@@ -237,14 +237,14 @@ class _Shared:
 
 def _shared(record: RunRecord) -> list[_Shared]:
     """Jobs, and flows that yield, under every strategy where several were there for long enough."""
-    found = []
+    panels = []
     for result in record.results:
         kinds = {"jobs": jobs_that_share(result.jobs), "flows that yield": flows_that_share(result.flows)}
         for kind, sharers in kinds.items():
             if windows := over_time(sharers):
                 title = f"{name_of(result.strategy)}: {kind}"
-                found.append(_Shared(title, COLOURS.get(result.strategy), sharers, windows))
-    return found
+                panels.append(_Shared(title, COLOURS.get(result.strategy), sharers, windows))
+    return panels
 
 
 def _fairness(shared: Sequence[_Shared]) -> Picture:
@@ -257,11 +257,11 @@ def _fairness(shared: Sequence[_Shared]) -> Picture:
             spans = np.array([(window.start_ns, window.end_ns) for window in panel.windows])
             indices = np.array([window.index for window in panel.windows])
             _levels(axes, spans, indices, color=panel.colour, linewidth=1.3)
-            last_ns = max(one.end_ns for one in panel.sharers)
-            for one in panel.sharers:
-                axes.axvline(one.start_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
-                if one.end_ns < last_ns:
-                    axes.axvline(one.end_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
+            last_ns = max(sharer.end_ns for sharer in panel.sharers)
+            for sharer in panel.sharers:
+                axes.axvline(sharer.start_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
+                if sharer.end_ns < last_ns:
+                    axes.axvline(sharer.end_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
         stack[0].set_ylim(min(0.9, least - 0.02), 1.01)
 
     return _picture(draw, len(shared))
@@ -407,6 +407,6 @@ def _svg(draw: Callable[[Any, float], None], inches: tuple[float, float]) -> str
 
 
 def _width_points(svg: str) -> float:
-    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
-    assert found is not None
-    return float(found[1])
+    match = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    assert match is not None
+    return float(match[1])

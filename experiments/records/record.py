@@ -519,10 +519,10 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
     for name in own:
         said = known.get(name) if isinstance(known, dict) else None
         try:
-            found = user_files.digest_of(Path(name))
+            digest = user_files.digest_of(Path(name))
         except OSError as error:
             raise ExperimentError(f"{path}: {name} cannot be read ({error.strerror})") from None
-        if said != found:
+        if said != digest:
             raise ExperimentError(f"{path}: {name} is not the file that was run: its SHA-256 differs")
 
 

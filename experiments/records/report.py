@@ -236,8 +236,8 @@ def broken_promises(record: RunRecord) -> list[str]:
 
 def _excess(line: str) -> int:
     """Packets above the bound, by a line of `backends.queue_bounds`; 0 for lines of another form."""
-    found = _HELD.search(line)
-    return int(found[1]) - int(found[2]) if found else 0
+    match = _HELD.search(line)
+    return int(match[1]) - int(match[2]) if match else 0
 
 
 def _bound_claim(record: RunRecord) -> tuple[bool, str]:

@@ -189,7 +189,7 @@ def courses(paper: Paper) -> Iterator[Sample]:
         workload = model.made(1)
         computing = gradient_s(workload)
         codecs = {name: codec_s(workload, way) for name, way in WAYS.items()}
-        found = {
+        course_by_name = {
             averaging: [best_steps(model, way, seed) for seed in range(1, 1 + paper.seeds)]
             for averaging, way in {way.averaging: way for way in WAYS.values()}.items()
         }
@@ -197,7 +197,7 @@ def courses(paper: Paper) -> Iterator[Sample]:
             condition = f"{model.workload}, accuracy {model.accuracy:g}, links of {rate}/s"
             for name, way in WAYS.items():
                 step_s = computing + codecs[name] + exchange_s(config, rate, workload, way)
-                yield from _samples(condition, name, step_s, found[way.averaging])
+                yield from _samples(condition, name, step_s, course_by_name[way.averaging])
 
 
 def _samples(condition: str, contender: str, step_s: float, found: Sequence[int | None]) -> Iterator[Sample]:

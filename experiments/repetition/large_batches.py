@@ -134,10 +134,10 @@ def batch_courses(paper: Paper) -> Iterator[Sample]:
     for setting in SETTINGS:
         for contender in paper.contenders:
             for seed in range(paper.seeds):
-                found = steps_to_loss(setting, contender.name, RATE, seed)
-                yield _sample(SAME_RATE, setting, contender.name, seed, found)
+                steps = steps_to_loss(setting, contender.name, RATE, seed)
+                yield _sample(SAME_RATE, setting, contender.name, seed, steps)
                 rates = rates_of(contender.name)
-                best = found if RATE in rates else None
+                best = steps if RATE in rates else None
                 for rate in rates:
                     if rate == RATE:
                         continue

@@ -78,11 +78,11 @@ def congestion(paper: Paper) -> Iterator[Sample]:
         for seed in range(1, paper.seeds + 1):
             run = config.replaced("seed", seed=seed)
             for contender in paper.contenders:
-                (found,) = compare([run], [contender.name])
+                (figures,) = compare([run], [contender.name])
                 for figure, value in (
-                    (LONGEST_QUEUE, found.longest_queue),
-                    (SUMMED, found.summed_bps / 1e6),
-                    (RESENDS, found.resends),
+                    (LONGEST_QUEUE, figures.longest_queue),
+                    (SUMMED, figures.summed_bps / 1e6),
+                    (RESENDS, figures.resends),
                 ):
                     yield Sample(figure.name, config.name, contender.name, seed, value)
 

@@ -106,10 +106,10 @@ class ConditionResult:
 
 def results(paper: Paper, record: PaperRecord) -> Iterator[ConditionResult]:
     """Compare every baseline with the system, by figure and condition, in the record's order."""
-    found = {(entry.figure, entry.condition, entry.contender): entry for entry in record.series}
+    entries = {(entry.figure, entry.condition, entry.contender): entry for entry in record.series}
     known = {contender.name: contender for contender in paper.contenders}
     for series in record.series:
-        mine = found[series.figure, series.condition, paper.system.name]
+        mine = entries[series.figure, series.condition, paper.system.name]
         comparable = series is not mine and not mine.limited and any(series.values)
         yield ConditionResult(
             paper.figure(series.figure),

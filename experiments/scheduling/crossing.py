@@ -41,12 +41,12 @@ class Crossing:
     def phases(self) -> list[Phases]:
         """Phases of each job."""
         links = 1 if self.shared_link else len(self.compute_seconds)
-        found = []
-        for at, (compute, exposed) in enumerate(zip(self.compute_seconds, self.exposed_seconds, strict=True)):
+        phases = []
+        for index, (compute, exposed) in enumerate(zip(self.compute_seconds, self.exposed_seconds, strict=True)):
             seconds = np.zeros(links)
-            seconds[0 if self.shared_link else at] = exposed
-            found.append(Phases(compute, exposed, seconds))
-        return found
+            seconds[0 if self.shared_link else index] = exposed
+            phases.append(Phases(compute, exposed, seconds))
+        return phases
 
     @property
     def formula_seconds(self) -> float:
@@ -161,7 +161,7 @@ def cross(crossing: Crossing, way: Way, steps: int = 40, *, kill_at: float | Non
     """
     count = len(crossing.compute_seconds)
     simulator = Simulator(np.full(1 if crossing.shared_link else count, _RATE))
-    names = [f"j{at}" for at in range(count)]
+    names = [f"j{index}" for index in range(count)]
     turns = _InTurns(
         simulator,
         DeviceTurns(dict.fromkeys(names, DEVICES)),
@@ -185,9 +185,9 @@ def cross(crossing: Crossing, way: Way, steps: int = 40, *, kill_at: float | Non
         size = crossing.exposed_seconds[at] * _RATE / 8
         jobs.append(simulator.add(names[at], size, [(coflow, 1.0)], steps, compute=compute, after_step=after_step))
 
-    for at in range(count):
-        start = sum(crossing.compute_seconds[:at]) if way == "shifted" else 0.0
-        simulator.at(start, partial(add, at))
+    for index in range(count):
+        start = sum(crossing.compute_seconds[:index]) if way == "shifted" else 0.0
+        simulator.at(start, partial(add, index))
     if kill_at is not None:
 
         def kill() -> None:

@@ -54,13 +54,13 @@ def drawn_learners(routes: Routes, seed: int, jobs: int = JOBS) -> list[Learner]
     """Draw jobs: model, bytes, computation, hosts and arrival. Their curves are those of the models."""
     rng = random.Random(f"learners {seed}")
     step = median_step_seconds(routes)
-    found = []
+    learners = []
     for number in range(jobs):
         size = int(MEDIAN_BYTES * rng.lognormvariate(0, SIGMA))
         compute = rng.uniform(*COMPUTE) * step * size / MEDIAN_BYTES
         spec = drawn_job(routes, f"j{number}", size, compute, STEPS, rng)
-        found.append(Learner(spec, rng.random() * SPREAD_STEPS * step, learning_curve(*rng.choice(MODELS), seed=1)))
-    return found
+        learners.append(Learner(spec, rng.random() * SPREAD_STEPS * step, learning_curve(*rng.choice(MODELS), seed=1)))
+    return learners
 
 
 @dataclass(slots=True)

@@ -71,18 +71,18 @@ def drawn_searches(
     """
     rng = random.Random(f"searches {seed}")
     step = median_step_seconds(routes)
-    found = []
+    searches = []
     for number in range(count):
         size = int(MEDIAN_BYTES * rng.lognormvariate(0, sigma))
         compute = rng.uniform(*COMPUTE) * step * size / MEDIAN_BYTES
         begun, steps, jobs = rng.random() * SPREAD_STEPS * count * step, rng.randint(*STEPS), rng.choice(CONFIGURATIONS)
         stages: list[tuple[SearchJob, ...]] = []
         while jobs and not (stages and single_stage):
-            names = (f"c{number}s{len(stages)}j{at}" for at in range(jobs))
+            names = (f"c{number}s{len(stages)}j{index}" for index in range(jobs))
             stages.append(tuple(drawn_job(routes, name, size, compute, steps, rng) for name in names))
             jobs, steps = jobs // 2, 2 * steps
-        found.append(Cojob(f"c{number}", 0.0 if single_stage else begun, tuple(stages)))
-    return found
+        searches.append(Cojob(f"c{number}", 0.0 if single_stage else begun, tuple(stages)))
+    return searches
 
 
 def median_step_seconds(routes: Routes) -> float:

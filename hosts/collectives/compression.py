@@ -139,8 +139,8 @@ class Compression:
         call.check_finite(numbers, kind, np.isfinite(values))
         values = self.codec.compensate(call.name, values)
         draws = Draws(self.next_seed(call.name), call.rank)
-        one = _OneCall(self.codec, call, kind, op == "mean", values, Context(values.size, call.workers, draws))
-        return one.start_presum() or one.send(one.context)
+        encoder = _OneCall(self.codec, call, kind, op == "mean", values, Context(values.size, call.workers, draws))
+        return encoder.start_presum() or encoder.send(encoder.context)
 
 
 @dataclass(frozen=True, slots=True)

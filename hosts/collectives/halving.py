@@ -58,12 +58,12 @@ def products_of(
     """
     bounds = np.clip(np.asarray(ends) - first, 0, len(a))
     some = np.flatnonzero(bounds[:-1] < bounds[1:])
-    found = np.zeros((len(ends) - 1, 3))
+    products = np.zeros((len(ends) - 1, 3))
     if len(some):
         wide, other = a.astype(np.float64), b.astype(np.float64)
         for column, product in enumerate((wide * wide, other * other, wide * other)):
-            found[some, column] = np.add.reduceat(product, bounds[:-1][some])
-    return found
+            products[some, column] = np.add.reduceat(product, bounds[:-1][some])
+    return products
 
 
 def combined(

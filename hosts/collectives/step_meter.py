@@ -44,6 +44,6 @@ class StepMeter:
             Computation in ns (all time that was not blocked), exposed communication in ns, bytes.
         """
         now_ns = self._clock()
-        found = max(0, now_ns - self._began_ns - self._blocked_ns), self._blocked_ns, self._bytes
+        step = max(0, now_ns - self._began_ns - self._blocked_ns), self._blocked_ns, self._bytes
         self._began_ns, self._blocked_ns, self._bytes = now_ns, 0, 0
-        return found
+        return step

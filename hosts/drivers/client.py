@@ -301,21 +301,23 @@ def seat_of_environment(
     checks = Checks(JoinRefused, "join")
     if job is not None and not isinstance(job, str):
         given["WEIR_JOB"] = str(checks.integer("job", job, 1, 65_535))
-    found = {
+    variables = {
         name: os.environ.get(name, "") if value is None else checks.text(name, value) for name, value in given.items()
     }
-    if missing := [name for name, value in found.items() if not value]:
+    if missing := [name for name, value in variables.items() if not value]:
         raise JoinRefused(
             f"{', '.join(missing)} not in the environment; run this program in a job: weir launch -n 2 script.py (or "
             "pass the address, job and token that weir jobs register printed: weir.join(address, job, token))",
             place="no seat in a job",
             value=tuple(missing),
         )
-    if not found["WEIR_JOB"].isdecimal():
+    if not variables["WEIR_JOB"].isdecimal():
         raise JoinRefused(
-            f'WEIR_JOB is "{found["WEIR_JOB"]}", which is no number of a job', place="WEIR_JOB", value=found["WEIR_JOB"]
+            f'WEIR_JOB is "{variables["WEIR_JOB"]}", which is no number of a job',
+            place="WEIR_JOB",
+            value=variables["WEIR_JOB"],
         )
-    return found["WEIR_CONTROL"], int(found["WEIR_JOB"]), found["WEIR_TOKEN"]
+    return variables["WEIR_CONTROL"], int(variables["WEIR_JOB"]), variables["WEIR_TOKEN"]
 
 
 def _timeout_of_environment() -> float:

@@ -93,9 +93,9 @@ class TurnClient:
     def phases(self) -> tuple[int, int]:
         """Return the ns in turns, and the ns between a turn's end and the next request, since the last call."""
         with self._lock:
-            found = self._compute_ns, self._between_ns
+            measured = self._compute_ns, self._between_ns
             self._compute_ns = self._between_ns = 0
-        return found
+        return measured
 
     def close(self) -> None:
         """End the stream, and a turn with it. May be repeated."""

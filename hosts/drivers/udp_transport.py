@@ -111,8 +111,8 @@ def connect(
     """
     checks = Checks(InvalidPlan, "transport")
     addresses = [
-        checks.integer(f"addresses[{at}]", item, 0, (1 << 32) - 1)
-        for at, item in enumerate(checks.items("addresses", addresses, "addresses as integers"))
+        checks.integer(f"addresses[{index}]", item, 0, (1 << 32) - 1)
+        for index, item in enumerate(checks.items("addresses", addresses, "addresses as integers"))
     ]
     rank = checks.integer("rank", rank, 0, len(addresses) - 1)
     port, nic = checks.integer("port", port, 1, 65_535), checks.text("nic", nic)

@@ -36,13 +36,13 @@ def _transform(chunk: Any, size: Any, factor: Any) -> None:
     for start in range(0, chunk.size, size):
         width = 1
         if size >= 8:
-            for at in range(start, start + size, 8):
-                a, b, c, d = chunk[at], chunk[at + 1], chunk[at + 2], chunk[at + 3]
-                e, f, g, h = chunk[at + 4], chunk[at + 5], chunk[at + 6], chunk[at + 7]
+            for index in range(start, start + size, 8):
+                a, b, c, d = chunk[index], chunk[index + 1], chunk[index + 2], chunk[index + 3]
+                e, f, g, h = chunk[index + 4], chunk[index + 5], chunk[index + 6], chunk[index + 7]
                 a, b, c, d, e, f, g, h = a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h
                 a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
-                chunk[at], chunk[at + 1], chunk[at + 2], chunk[at + 3] = a + e, b + f, c + g, d + h
-                chunk[at + 4], chunk[at + 5], chunk[at + 6], chunk[at + 7] = a - e, b - f, c - g, d - h
+                chunk[index], chunk[index + 1], chunk[index + 2], chunk[index + 3] = a + e, b + f, c + g, d + h
+                chunk[index + 4], chunk[index + 5], chunk[index + 6], chunk[index + 7] = a - e, b - f, c - g, d - h
             width = 8
         while width < size:
             for pair in range(start, start + size, 2 * width):

@@ -453,8 +453,8 @@ class Tensor:
         encoding = self._encoding
         kind, values = encoding.kind, self._values[chunk]
         finite = kind.is_finite(values)
-        at = encoding.refused(values, self.weight) if finite.all() else int((~finite).argmax())
-        value, place = kind.number(values, at), chunk * encoding.values + at
+        index = encoding.refused(values, self.weight) if finite.all() else int((~finite).argmax())
+        value, place = kind.number(values, index), chunk * encoding.values + index
         first, start = [(first, start) for (first, _), start in self._places() if start <= place][-1]  # of its layer
         flat = first + place - start
         if not finite.all():

@@ -192,9 +192,9 @@ def _differing(waiting: RankCall, calls: Sequence[Told]) -> str | None:
 
 def described(name: str, *words: Any) -> str:
     """A call in words: its name, its operation, and how many numbers of which type it is given."""
-    parts = next((found for word in reversed(words[:2]) if (found := _tensors(word))), [])  # inputs come second
+    parts = next((tensors for word in reversed(words[:2]) if (tensors := _tensors(word))), [])  # inputs come second
     operations = [getattr(word, "reduceOp", None) for word in words]
-    operation = next((getattr(found, "op", found) for found in operations if found is not None), None)
+    operation = next((getattr(operator, "op", operator) for operator in operations if operator is not None), None)
     named = f"{name} {operation.name}" if operation is not None else name
     return f"{named} of {sum(part.numel() for part in parts)} {parts[0].dtype}" if parts else named
 

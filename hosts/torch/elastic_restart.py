@@ -113,11 +113,11 @@ def rejoining(
                 meeting.finish(number)
                 return result
         except (HostError, RuntimeError) as error:
-            found = failures()
+            failed = failures()
             unmade += 1  # 0: it was made
-            if any(isinstance(failure, _FINAL) for failure in (error, *found)) or not (found or 0 < unmade < _TRIES):
+            if any(isinstance(failure, _FINAL) for failure in (error, *failed)) or not (failed or 0 < unmade < _TRIES):
                 raise
-            reason = f"rank {rank} has lost its group: {found[0] if found else error}"
+            reason = f"rank {rank} has lost its group: {failed[0] if failed else error}"
             _log.warning("%s; in step %d; all ranks are to meet again", reason, progress.step)
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -310,7 +310,7 @@ class WeirReducer:
         seat = self._seated(wanted.timeout_s)
         assert self._relay is not None
         block, block_back = self._relay.acquire_block(wanted.into.nbytes), self._relay.release_block
-        found = torch.frombuffer(block.memory, dtype=torch.int32, count=wanted.into.numel())
+        sizes = torch.frombuffer(block.memory, dtype=torch.int32, count=wanted.into.numel())
 
         def told(error: HostError | None) -> None:
             if isinstance(error, ControlRefused):  # at every rank, and sums go on
@@ -318,7 +318,7 @@ class WeirReducer:
                 if self._claim(wanted.work):
                     wanted.work.settle(error)
             else:
-                self._settle(wanted.work, block, lambda: wanted.into.copy_(found), error)
+                self._settle(wanted.work, block, lambda: wanted.into.copy_(sizes), error)
 
         self._relay.balance(
             seat,

@@ -268,9 +268,9 @@ class RelaySeat:
         while (started := self._started.get()) is not None:
             command, handle = started
             try:
-                found = handle.wait(command["timeout_s"])
+                result = handle.wait(command["timeout_s"])
                 if command["op"] == "broadcast":
-                    self._numbers(command)[:] = found
+                    self._numbers(command)[:] = result
             except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 self._failed(command, error)
             else:

@@ -183,8 +183,8 @@ class TransportCore:
         """When to poll at the latest; 0: now. None: not before something comes."""
         if self._is_closing:
             return None if self._has_told else 0
-        found = [due for connection in self._connections.values() if (due := connection.deadline_ns) is not None]
-        return min(found, default=None)
+        deadlines_ns = [due for connection in self._connections.values() if (due := connection.deadline_ns) is not None]
+        return min(deadlines_ns, default=None)
 
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:
         """Take UDP payloads of one size. Bad ones are counted and dropped."""
@@ -334,11 +334,11 @@ class TransportCore:
                 asked.finish(Published(head.version, value) if head.kind is MessageKind.PULLED else value)
 
     def _answer_pull(self, connection: Connection, head: Head) -> None:
-        found = self._published.get(head.name)
-        if found is None:
+        published = self._published.get(head.name)
+        if published is None:
             self._post(connection, MessageKind.UNKNOWN_NAME, b"", name=head.name, number=head.number)
         else:
-            self._post(connection, MessageKind.PULLED, found.value, number=head.number, version=found.version)
+            self._post(connection, MessageKind.PULLED, published.value, number=head.number, version=published.version)
 
     def _hand_over(self, pending: Pending[Request], request: Request) -> None:
         self._connection(request.peer).free_inbox(_bytes_of(request.value))

@@ -77,13 +77,13 @@ class Incoming:
         self._rows[into, :size] = payload[wanted]
         self._lengths[into], self._flags[into], self._present[into] = size, flags[wanted], True
         outside = int(np.count_nonzero(~inside))
-        found, malformed = [], 0
+        messages, malformed = [], 0
         for message in self._advance():
             if message is None:
                 malformed += 1
             else:
-                found.append(message)
-        return ReceivedBatch(len(wanted), len(sequences) - outside - len(wanted), outside, malformed, found)
+                messages.append(message)
+        return ReceivedBatch(len(wanted), len(sequences) - outside - len(wanted), outside, malformed, messages)
 
     def _advance(self) -> Iterator[tuple[Head, Value] | None]:
         """Messages that are whole now; None for each that makes no sense."""

@@ -499,10 +499,10 @@ def _sockets(topology: Topology, folder: Path) -> dict[str, str]:
     """Return a P4Runtime address of each switch in a folder that only this user can write to. Raises TopologyError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise TopologyError(f"cannot hold sockets ({error.strerror})", place=str(folder), value=str(folder)) from None
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise TopologyError(
             "other users can write there, and could put sockets in the place of switches'; name a folder of yours",
             place=str(folder),

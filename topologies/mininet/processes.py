@@ -259,11 +259,11 @@ def orderly_end() -> Iterator[End]:
     if not _in_main_thread():
         yield End()
         return
-    found = _ends[-1] if _ends else End()
-    _ends.append(found)
+    last_end = _ends[-1] if _ends else End()
+    _ends.append(last_end)
     try:
-        with _handled_by(found.on_signal, _END_SIGNALS):
-            yield found
+        with _handled_by(last_end.on_signal, _END_SIGNALS):
+            yield last_end
     finally:
         _ends.pop()
 

@@ -74,7 +74,7 @@ def _remove_dead(parent: Path, prefix: str) -> None:
                 continue
             lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=inside)
             stack.callback(os.close, lock)
-            found = os.fstat(lock)
-            if found.st_uid == os.geteuid() and stat.S_ISREG(found.st_mode):
+            status = os.fstat(lock)
+            if status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)

@@ -84,8 +84,8 @@ class AutoRegressive:
         if self._coefficients is None:
             return self._speeds[-1] if self._speeds else None
         last = [self._speeds[-1 - lag] for lag in range(self._order)]
-        found = float(self._coefficients[0] + self._coefficients[1:] @ np.array(last))
-        return min(max(found, min(self._speeds)), max(self._speeds))
+        predicted = float(self._coefficients[0] + self._coefficients[1:] @ np.array(last))
+        return min(max(predicted, min(self._speeds)), max(self._speeds))
 
     def observe(self, speed: float) -> None:
         self._speeds.append(speed)

@@ -54,9 +54,9 @@ def summing_worker(
         if follow is not None and step > 0:
             report = reporter.report(machine.readings(now_ns))
             if turns.due():
-                found, now_ns = yield from _asked(query, report)
-                turns.decided(changed=found not in (None, sizes))
-                sizes = found or sizes
+                answer, now_ns = yield from _asked(query, report)
+                turns.decided(changed=answer not in (None, sizes))
+                sizes = answer or sizes
         weights = job.weights[rank]
         rows = held.rows(step * sizes[rank], sizes[rank]) if plan.shards else samples.share(step, sizes, rank)
         iteration = job.curve.begin(rank, step, len(rows), now_ns)
@@ -99,5 +99,5 @@ def _asked(
     if (asked := query.send_request(reports, present)) is not None:
         late_ns = now_ns + round(PATIENCE_S * 1e9)
         yield Wait(lambda: 0 if asked.done() else late_ns)
-    found, now_ns = yield query.answer()
-    return found, now_ns
+    answer, now_ns = yield query.answer()
+    return answer, now_ns

@@ -171,9 +171,9 @@ class IdealPeers:
         return version
 
     def pull_async(self, peer: int, name: str, /) -> InProgress:
-        found = self._network.ends[peer]._published[name]
-        arrived = self._network.carrier.start(peer, self.rank, found.value.nbytes)
-        return self._network.call(PeerCall(self._network, self.rank, peer, lambda: (arrived(), found)))
+        published = self._network.ends[peer]._published[name]
+        arrived = self._network.carrier.start(peer, self.rank, published.value.nbytes)
+        return self._network.call(PeerCall(self._network, self.rank, peer, lambda: (arrived(), published)))
 
     def send_async(self, peer: int, value: object, /) -> InProgress:
         copied = np.array(value)

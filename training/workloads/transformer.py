@@ -130,8 +130,8 @@ class CharacterTransformer(Workload):
         parts = [part.reshape(shape) for part, shape in zip(weights.split(_SIZES), _SHAPES, strict=True)]
         symbols, targets = (torch.from_numpy(np.ascontiguousarray(array)) for array in batch)
         stream = parts[0][symbols] + parts[1]
-        for at in range(2, len(parts) - 1, _PER_BLOCK):
-            joint, out, first, first_bias, second, second_bias = parts[at : at + _PER_BLOCK]
+        for index in range(2, len(parts) - 1, _PER_BLOCK):
+            joint, out, first, first_bias, second, second_bias = parts[index : index + _PER_BLOCK]
             projected = functional.layer_norm(stream, [WIDTH], eps=_EPSILON) @ joint
             queries, keys, values = (
                 projection.unflatten(-1, (HEADS, -1)).transpose(1, 2) for projection in projected.chunk(3, dim=-1)
@@ -152,8 +152,8 @@ def _parts(weights: Floats) -> list[Floats]:
 def _forward(parts: list[Floats], symbols: NDArray[np.int64]) -> tuple[Floats, Floats, Floats, list[_Block]]:
     """Return logits (n, CONTEXT, SYMBOLS), the last norm and its deviation, and the blocks' intermediate values."""
     stream, blocks = parts[0][symbols] + parts[1], []
-    for at in range(2, len(parts) - 1, _PER_BLOCK):
-        stream, block = _block(parts[at : at + _PER_BLOCK], stream)
+    for index in range(2, len(parts) - 1, _PER_BLOCK):
+        stream, block = _block(parts[index : index + _PER_BLOCK], stream)
         blocks.append(block)
     normed, deviation = _norm(stream)
     return normed @ parts[-1], normed, deviation, blocks

@@ -54,9 +54,9 @@ def compute(seconds: Floats) -> GossipPolicy:
             probabilities = program.solve(float(mass), float(mean))
             if probabilities is None:
                 continue
-            found = _judged(probabilities, float(mass), float(mean), allowed)
-            if best is None or found.seconds < best.seconds:
-                best = found
+            policy = _judged(probabilities, float(mass), float(mean), allowed)
+            if best is None or policy.seconds < best.seconds:
+                best = policy
     if best is None:
         raise GossipError("NetMax's search finds no mean iteration time that all workers can have", value=seconds)
     return best.policy

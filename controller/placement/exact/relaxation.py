@@ -85,10 +85,10 @@ class _Relaxation:
         capacity = np.ceil(self._capacities(seconds * (1 + 1e-9)) * parts).astype(np.int32)
         nodes = len(self._room) + 2
         graph = scipy.sparse.csr_array((capacity, (self._tails, self._heads)), shape=(nodes, nodes))
-        found = scipy.sparse.csgraph.maximum_flow(graph, nodes - 2, nodes - 1)
-        if found.flow_value == self._total * parts:
+        flow = scipy.sparse.csgraph.maximum_flow(graph, nodes - 2, nodes - 1)
+        if flow.flow_value == self._total * parts:
             return None
-        left = scipy.sparse.csr_array(graph - found.flow > 0)
+        left = scipy.sparse.csr_array(graph - flow.flow > 0)
         near = np.zeros(nodes, np.bool_)
         near[scipy.sparse.csgraph.breadth_first_order(left, nodes - 2, return_predecessors=False)] = True
         cut: Bools = near[self._tails] & ~near[self._heads]

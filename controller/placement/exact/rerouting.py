@@ -49,7 +49,7 @@ def rerouted(
 
     None where ways ended before the root, or it was over before there was a tree.
     """
-    found: list[tuple[float, Placement]] = []
+    candidates: list[tuple[float, Placement]] = []
     order, rng = sorted(problem.racks, key=lambda rack: -len(problem.racks[rack])), random.Random(0)
     roots = _roots(problem, ways)
     for turn in range(_MAX_TRIES):
@@ -59,14 +59,14 @@ def rerouted(
                 continue
             tree.mend(is_over)
             placement = tree.placement()
-            found.append((costs.slowest_link_seconds(placement), placement))
-            if found[-1][0] * _LESS <= seconds:
+            candidates.append((costs.slowest_link_seconds(placement), placement))
+            if candidates[-1][0] * _LESS <= seconds:
                 return placement
         if is_over():
             break
         if turn:
             rng.shuffle(order)
-    return min(found, key=lambda candidate: (candidate[0], len(candidate[1].parents)), default=(0.0, None))[1]
+    return min(candidates, key=lambda candidate: (candidate[0], len(candidate[1].parents)), default=(0.0, None))[1]
 
 
 def _roots(problem: Problem, ways: Ways) -> list[str]:
@@ -221,11 +221,11 @@ class _Tree:
 
     def _below(self, switch: str) -> frozenset[str]:
         """The switch, and those whose sums come to it."""
-        below, found = {switch}, True
-        while found:
+        below, grew = {switch}, True
+        while grew:
             more = {name for name, hop in self.above.items() if hop.sink in below} - below
             below |= more
-            found = bool(more)
+            grew = bool(more)
         return frozenset(below)
 
     def _add(self, hop: TreeHop) -> None:

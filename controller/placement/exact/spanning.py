@@ -61,11 +61,11 @@ def _last_that_connects(pairs: Ints, order: Ints, allowed: Bools, nodes: Ints, s
     above, wanted = np.arange(switches), np.zeros(switches, np.bool_)
     wanted[nodes] = True
     left = len(nodes) - 1
-    for at in order:
-        if allowed[at] and joins(above, wanted, pairs[at, 0], pairs[at, 1]):
+    for index in order:
+        if allowed[index] and joins(above, wanted, pairs[index, 0], pairs[index, 1]):
             left -= 1
             if not left:
-                return int(at)
+                return int(index)
     return -1
 
 
@@ -101,17 +101,17 @@ def neighbours(pairs: Ints, allowed: Bools, count: int) -> tuple[Ints, Ints, Int
     pairs.
     """
     starts = np.zeros(count + 1, np.int64)
-    for at in range(len(pairs)):
-        if allowed[at]:
-            starts[pairs[at, 0] + 1] += 1
-            starts[pairs[at, 1] + 1] += 1
+    for index in range(len(pairs)):
+        if allowed[index]:
+            starts[pairs[index, 0] + 1] += 1
+            starts[pairs[index, 1] + 1] += 1
     starts = np.cumsum(starts)
     ends, others, which = starts.copy(), np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int64)
-    for at in range(len(pairs)):
-        if allowed[at]:
+    for index in range(len(pairs)):
+        if allowed[index]:
             for side in range(2):
-                node = pairs[at, side]
-                others[ends[node]], which[ends[node]] = pairs[at, 1 - side], at
+                node = pairs[index, side]
+                others[ends[node]], which[ends[node]] = pairs[index, 1 - side], index
                 ends[node] += 1
     return starts, others, which
 
@@ -159,10 +159,10 @@ def _serve(
             if changed[node]:
                 changed[node] = False
                 serves[node], weight[node] = 0, 0.0
-                for at in range(firsts[node], firsts[node + 1]):
-                    if parents[mine[at]] < 0:
+                for index in range(firsts[node], firsts[node + 1]):
+                    if parents[mine[index]] < 0:
                         serves[node] += 1
-                        weight[node] += weights[at]
+                        weight[node] += weights[index]
             if serves[node] and (best < 0 or _is_better(node, best, used, serves, room, weight)):
                 best = node
         if best < 0:
@@ -217,10 +217,12 @@ def _is_better(node: int, best: int, used: Bools, serves: Ints, room: Ints, weig
 def _lightest(begin: int, end: int, mine: Ints, weights: Floats, parents: Ints) -> Any:
     """Lightest child without a parent; of equal ones the lower number."""
     best = -1
-    for at in range(begin, end):
-        lighter = best < 0 or weights[at] < weights[best] or (weights[at] == weights[best] and mine[at] < mine[best])
-        if parents[mine[at]] < 0 and lighter:
-            best = at
+    for index in range(begin, end):
+        lighter = (
+            best < 0 or weights[index] < weights[best] or (weights[index] == weights[best] and mine[index] < mine[best])
+        )
+        if parents[mine[index]] < 0 and lighter:
+            best = index
     return mine[best]
 
 

@@ -29,15 +29,15 @@ def cheap_tree(links: Links, usable: Bools, costs: Floats, ends: Collection[int]
     """The pairs of a tree that joins these switches by usable pairs (pairs,), whose `costs` (pairs,) are positive; None
     where no usable pairs do.
     """
-    found, taken = _joined(links.pairs, usable, costs, np.array([*ends]), len(links.switches))
-    return frozenset(np.flatnonzero(taken).tolist()) if found else None
+    is_connected, taken = _joined(links.pairs, usable, costs, np.array([*ends]), len(links.switches))
+    return frozenset(np.flatnonzero(taken).tolist()) if is_connected else None
 
 
 @allocating
 def _joined(pairs: Ints, usable: Bools, costs: Floats, ends: Ints, count: int) -> tuple[bool, Bools]:
     """Return whether all ends are joined, and the pairs (pairs,) that join them."""
-    found, inside = _ways(pairs, usable, costs, ends, count)
-    return found, _pruned(pairs, _spanning(pairs, usable, costs, inside), ends, count)
+    is_connected, inside = _ways(pairs, usable, costs, ends, count)
+    return is_connected, _pruned(pairs, _spanning(pairs, usable, costs, inside), ends, count)
 
 
 @allocating

@@ -105,7 +105,7 @@ class TreeProgram:
         self._most = most or {}
         self.nodes = 0
         """Branches of the last search; its limit if it stopped there."""
-        self._sums = [at for at, hop in enumerate(hops) if hop.summed]
+        self._sums = [index for index, hop in enumerate(hops) if hop.summed]
         self._floor = costs.access_seconds(problem.workers)
         """Time of the workers' own links, which no hop includes."""
         flow_of = {at: len(hops) + place for place, at in enumerate(self._sums)}

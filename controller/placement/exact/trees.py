@@ -29,8 +29,8 @@ def rooted_tree(
     how many children each has already, its workers.
     """
     children = _children(links, terminals)
-    found, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
-    return _mapping(parents) if found else None
+    is_complete, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
+    return _mapping(parents) if is_complete else None
 
 
 def _children(links: Links, terminals: Mapping[int, int]) -> Ints:
@@ -58,8 +58,10 @@ def fitted_tree(
     low, high, best = 0, len(levels) - 1, None
     while low <= high:
         middle = (low + high) // 2
-        found, parents = covered(links.pairs, usable & (weights <= levels[middle]), weights, children, root, fan_in)
-        if found:
+        is_complete, parents = covered(
+            links.pairs, usable & (weights <= levels[middle]), weights, children, root, fan_in
+        )
+        if is_complete:
             best, high = parents, middle - 1
         else:
             low = middle + 1

@@ -221,11 +221,11 @@ _LAST: WeakKeyDictionary[Routes, tuple[Mapping[Endpoint, LinkLoad], Readings]] =
 
 def _last_readings(problem: Problem, links: Links) -> Readings:
     """`_readings` of the problem's loads; those of the last problem if they are the same object."""
-    loads, found = _LAST.get(problem.routes, (None, None))
-    if found is None or loads is not problem.loads:
-        found = _readings(problem, links, problem.loads)
-        _LAST[problem.routes] = problem.loads, found
-    return found
+    loads, readings = _LAST.get(problem.routes, (None, None))
+    if readings is None or loads is not problem.loads:
+        readings = _readings(problem, links, problem.loads)
+        _LAST[problem.routes] = problem.loads, readings
+    return readings
 
 
 def _readings(problem: Problem, links: Links, loads: Mapping[Endpoint, LinkLoad]) -> Readings:

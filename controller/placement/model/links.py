@@ -96,9 +96,9 @@ def _compile(routes: Routes) -> Links:
     """Compile a fabric by its links; link i has the directed links 2i, from its first end, and 2i + 1."""
     topology = routes.topology
     links, down = topology.links, routes.down
-    number = {link: at for at, link in enumerate(topology.directed_links)}
+    number = {link: index for index, link in enumerate(topology.directed_links)}
     switches = tuple(switch.name for switch in topology.switches)
-    switch = {name: at for at, name in enumerate(switches)}
+    switch = {name: index for index, name in enumerate(switches)}
     first, second = (np.array([switch.get(end.node, -1) for end in ends], np.int64) for ends in _ends(topology))
     between = (first >= 0) & (second >= 0)
     if down:
@@ -120,13 +120,13 @@ def _compile(routes: Routes) -> Links:
         switches=switches,
         switch=switch,
         slots=np.array([switch.slots for switch in topology.switches]),
-        host={host.name: at for at, host in enumerate(topology.hosts)},
+        host={host.name: index for index, host in enumerate(topology.hosts)},
         rack={up.node: down.node for up, down in zip(ups, downs, strict=True)},
         access=np.array([(number[up], number[down]) for up, down in zip(ups, downs, strict=True)], np.int64).reshape(
             len(ups), 2
         ),
         pairs=pairs,
-        pair={ends: at for at, (a, b) in enumerate(pairs.tolist()) for ends in ((a, b), (b, a))},
+        pair={ends: index for index, (a, b) in enumerate(pairs.tolist()) for ends in ((a, b), (b, a))},
         pair_of=pair_of.ravel(),
         downward=downward.ravel(),
         _members=members,

@@ -44,10 +44,10 @@ def summing_by_pipes(placement: Placement, routes: Routes) -> set[str]:
     """The switches to which a placement gives children that come in by several pipes. Raises TopologyError where no way
     leads from a child to its node.
     """
-    topology, found = routes.topology, set[str]()
+    topology, switches = routes.topology, set[str]()
     for node, children in placement.children.items():
         if topology.is_switch(node) and (target := topology.switch(node).target).pipes is not None:
             ports = (port for child in children for port in arrivals(topology, routes, child, node))
             if len({target.pipe_of(port) for port in ports}) > 1:
-                found.add(node)
-    return found
+                switches.add(node)
+    return switches

@@ -59,15 +59,15 @@ def every_tree(links: Links, usable: Bools, ends: Sequence[int]) -> list[frozens
         a, b = links.pairs[pair].tolist()
         near.setdefault(a, []).append((b, pair))
         near.setdefault(b, []).append((a, pair))
-    found: list[frozenset[int]] = []
+    trees: list[frozenset[int]] = []
     try:
         for tree in _grown(near, frozenset(ends[:1]), frozenset(), list(ends[1:]), _Budget(_MAX_STEPS)):
-            found.append(tree)
-            if len(found) > MAX_TREES:
+            trees.append(tree)
+            if len(trees) > MAX_TREES:
                 return None
     except _Spent:
         return None
-    return found
+    return trees
 
 
 class _Spent(Exception):
@@ -162,7 +162,7 @@ class _Search:
         self.best_key: tuple[float, ...] = ()
 
     def _rank(self, job: int) -> int:
-        return next(at for at, members in enumerate(self.classes) if job in members)
+        return next(index for index, members in enumerate(self.classes) if job in members)
 
     def set_best(self, chosen: list[int]) -> None:
         load = np.sum([rows[at] for rows, at in zip(self.rows, chosen, strict=True)], axis=0)
@@ -184,7 +184,7 @@ class _Search:
         self.left -= 1
         job, whole = self.order[depth], True
         loads = load + self.rows[job]
-        for key, at in sorted((key, at) for at, key in enumerate(self._keys(self._bounds(depth, loads, chosen)))):
+        for key, at in sorted((key, index) for index, key in enumerate(self._keys(self._bounds(depth, loads, chosen)))):
             if key >= self.best_key:
                 break
             more = [*chosen]

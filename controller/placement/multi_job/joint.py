@@ -132,7 +132,7 @@ class JobTimes:
             for job_bytes, priority in zip(bytes_of, self._priorities, strict=True):
                 rest += (above - 1.0) * job_bytes if priority > self._priorities[job] else 0.0
         links = self._costs[job].problem.topology.directed_links
-        return {links[at]: float(rest[at]) for at in np.flatnonzero(rest > _GAINS)}
+        return {links[index]: float(rest[index]) for index in np.flatnonzero(rest > _GAINS)}
 
 
 def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> Class | None:
@@ -180,15 +180,15 @@ def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, clas
 def seconds_of(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> list[float]:
     """Every job's time, with these of them elsewhere; unweighted."""
     times = JobTimes(jobs)
-    bytes_of = [times.bytes_of(at, moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    bytes_of = [times.bytes_of(index, moved.get(index, job.placement)) for index, job in enumerate(jobs)]
     return [float(job_seconds) for job_seconds in times.weighted(bytes_of) / times.weights]
 
 
 def before_and_after(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
     """(jobs,) each: their weighted times as they are, and with these of them elsewhere."""
     times = JobTimes(jobs)
-    now = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
-    then = [times.bytes_of(at, moved[at]) if at in moved else mine for at, mine in enumerate(now)]
+    now = [times.bytes_of(index, job.placement) for index, job in enumerate(jobs)]
+    then = [times.bytes_of(index, moved[index]) if index in moved else mine for index, mine in enumerate(now)]
     return times.weighted(now), times.weighted(then)
 
 
@@ -208,25 +208,25 @@ def better_together(
     """
     limit, times = SearchLimit(visits), JobTimes(jobs)
     now = [job.placement for job in jobs]
-    now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
+    now_bytes = [times.bytes_of(index, placement) for index, placement in enumerate(now)]
     before = times.weighted(now_bytes)
     if not times.improvable(before).any():
         return {}
-    found, found_bytes = _searched(jobs, times, now, now_bytes, place, limit)
+    better, found_bytes = _searched(jobs, times, now, now_bytes, place, limit)
     if times.improvable(times.weighted(found_bytes)).any():
         anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, limit), place, limit)
         if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
-            found, found_bytes = anew, anew_bytes
-        found, found_bytes = _decided_together(jobs, times, found, found_bytes, limit)
-    for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # jobs whose move gains nothing stay
-        if found[at] != now[at]:
-            back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
+            better, found_bytes = anew, anew_bytes
+        better, found_bytes = _decided_together(jobs, times, better, found_bytes, limit)
+    for index in sorted(range(len(jobs)), key=lambda job: before[job]):  # jobs whose move gains nothing stay
+        if better[index] != now[index]:
+            back = [*found_bytes[:index], now_bytes[index], *found_bytes[index + 1 :]]
             if not _is_less(times.weighted(found_bytes), times.weighted(back), times.classes):
-                found[at], found_bytes = now[at], back
-    moved = [at for at in range(len(jobs)) if found[at] != now[at]]
+                better[index], found_bytes = now[index], back
+    moved = [index for index in range(len(jobs)) if better[index] != now[index]]
     if not pays(before, times.weighted(found_bytes), moved, gain, times.classes):
         return {}
-    return {at: found[at] for at in moved}
+    return {at: better[at] for at in moved}
 
 
 def bound_of_slowest(jobs: Sequence[RunningAggregation]) -> float:
@@ -244,10 +244,10 @@ def bound_of_slowest(jobs: Sequence[RunningAggregation]) -> float:
     search = Neighbourhood(
         together, [True] * len(jobs), times.weights, times.classes, times.seconds_of_byte, SearchLimit(0)
     )
-    bytes_of = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
-    found, proven = search.improved([job.placement for job in jobs], bytes_of)
+    bytes_of = [times.bytes_of(index, job.placement) for index, job in enumerate(jobs)]
+    improved, proven = search.improved([job.placement for job in jobs], bytes_of)
     if proven:
-        best = times.weighted([times.bytes_of(at, placement) for at, placement in enumerate(found)])
+        best = times.weighted([times.bytes_of(index, placement) for index, placement in enumerate(improved)])
         return float(best[highest].max())
     shared = together.access_bytes() * times.seconds_of_byte
     least = [
@@ -291,10 +291,10 @@ def _rounded(
 ) -> tuple[list[Placement], list[Floats]]:
     """One tree for each job that may move, of those that the linear program shares it out among."""
     striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], limit=limit)
-    found, bytes_of = list(now), list(now_bytes)
+    rounded, bytes_of = list(now), list(now_bytes)
     shared = {
-        at: [(one.placement, times.bytes_of(at, one.placement), one.parts) for one in striping.stripes[at]]
-        for at, job in enumerate(jobs)
+        index: [(one.placement, times.bytes_of(index, one.placement), one.parts) for one in striping.stripes[index]]
+        for index, job in enumerate(jobs)
         if job.movable
     }
     for at, trees in shared.items():
@@ -303,8 +303,8 @@ def _rounded(
         )
     for at in sorted(shared, key=lambda job: -jobs[job].weight * jobs[job].problem.gradient_bytes):
         rest = np.sum(bytes_of, axis=0) - bytes_of[at]
-        found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
-    return found, bytes_of
+        rounded[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
+    return rounded, bytes_of
 
 
 def _decided_together(
@@ -325,7 +325,7 @@ def _decided_together(
         times.least,
     )
     better, _ = search.improved(found, found_bytes)
-    return better, [times.bytes_of(at, placement) for at, placement in enumerate(better)]
+    return better, [times.bytes_of(index, placement) for index, placement in enumerate(better)]
 
 
 @dataclass
@@ -350,9 +350,11 @@ class _Search:
         Each job takes the best tree next to the others', the heaviest first, while that gains anything. Then the
         slowest takes the best one as if another were absent, and that one gives way, if that gains anything.
         """
-        order = sorted((at for at, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight)
+        order = sorted(
+            (index for index, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight
+        )
         for _ in range(_TURNS):
-            while sum(self._gain(at) for at in order):
+            while sum(self._gain(index) for index in order):
                 pass
             if not any(self._gain(*each) for each in self._in_turn(order)):
                 return
@@ -363,12 +365,12 @@ class _Search:
         """
         improvable = self.times.improvable(self.weighted)
         for members in self.times.classes:
-            may = [at for at in order if at in members and improvable[at]]
+            may = [index for index in order if index in members and improvable[index]]
             if not may:
                 continue
             slowest = max(may, key=lambda at: float(self.weighted[at]))
             yield from ([slowest, other] for other in order if other != slowest)
-            lower = [at for at in order if self.jobs[at].priority < self.jobs[slowest].priority]
+            lower = [index for index in order if self.jobs[index].priority < self.jobs[slowest].priority]
             if len(lower) > 1:
                 yield [slowest, *lower]
 
@@ -382,26 +384,26 @@ class _Search:
         improvable = self.times.improvable(self.weighted)
         if improvable[list(in_turn)].any() and self._gains(in_turn):
             return True
-        lowest = min(self.jobs[at].priority for at in in_turn)
-        higher = [at for at, job in enumerate(self.jobs) if job.priority > lowest]
+        lowest = min(self.jobs[index].priority for index in in_turn)
+        higher = [index for index, job in enumerate(self.jobs) if job.priority > lowest]
         return bool(improvable[higher].any()) and self._gains(in_turn, _ABOVE)
 
     def _gains(self, in_turn: Sequence[int], above: float = 1.0) -> bool:
         """Let these be placed, with streams of higher priority `above` times what they are; whether all jobs' times,
         the highest jobs' first and in descending order, are less by that.
         """
-        found, bytes_of = list(self.found), list(self.bytes_of)
-        for at in in_turn:
-            bytes_of[at] = np.zeros_like(bytes_of[at])
-        for at in in_turn:
+        placements, bytes_of = list(self.found), list(self.bytes_of)
+        for index in in_turn:
+            bytes_of[index] = np.zeros_like(bytes_of[index])
+        for index in in_turn:
             if self.limit.is_reached:
                 return False
             self.limit.spend(_PLACED * len(self.times.seconds_of_byte))
-            around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at, above))
-            found[at] = self.place(around)
-            bytes_of[at] = self.times.bytes_of(at, found[at])
+            around = replace(self.jobs[index].problem, others=self.times.others(bytes_of, index, above))
+            placements[index] = self.place(around)
+            bytes_of[index] = self.times.bytes_of(index, placements[index])
         weighted = self.times.weighted(bytes_of)
         if not _is_less(weighted, self.weighted, self.times.classes):
             return False
-        self.found, self.bytes_of, self.weighted = found, bytes_of, weighted
+        self.found, self.bytes_of, self.weighted = placements, bytes_of, weighted
         return True

@@ -334,16 +334,16 @@ def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tup
     """
     (mine,), _ = _striped(jobs, Jobs.cheapest, limit)
     trees, chosen = [tree for tree, _ in mine], list[SwitchTree]()
-    found: list[tuple[float, tuple[int, ...]]] = []
-    while trees and len(chosen) < most and not (limit.is_reached and found):
+    divisions: list[tuple[float, tuple[int, ...]]] = []
+    while trees and len(chosen) < most and not (limit.is_reached and divisions):
         (seconds, parts), best = min(
-            ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)),
+            ((_parts(jobs, [*chosen, tree]), index) for index, tree in enumerate(trees)),
             key=lambda candidate: candidate[0][0],
         )
         limit.spend(len(trees) * len(jobs.others))
         chosen.append(trees.pop(best))
-        found.append((seconds, parts))
-    return found
+        divisions.append((seconds, parts))
+    return divisions
 
 
 def _parts(jobs: Jobs, trees: Sequence[SwitchTree]) -> tuple[float, tuple[int, ...]]:
@@ -434,7 +434,7 @@ def _rounded(
         return float((load[pairs] + seconds).max(initial=0.0))
 
     for first, last in itertools.pairwise(starts.tolist()):
-        taken = [at for at in range(first, last) if exact[at] > 0]
+        taken = [index for index in range(first, last) if exact[index] > 0]
         for _ in range(PARTS - int(counts[first:last].sum())):
             at = min(taken, key=slowest)
             counts[at] += 1

@@ -89,16 +89,16 @@ class Neighbourhood:
             placements: One per job.
             bytes_of: (links,) of each job: its bytes on each directed link.
         """
-        found, loads = list(placements), list(bytes_of)
+        improved, loads = list(placements), list(bytes_of)
         trees = {job: all_trees(self._jobs, job) for job in self._free}
         if len(self._free) <= FEW and all(tree is not None for tree in trees.values()):
             every = {job: tree for job, tree in trees.items() if tree is not None}
-            return found, self._decide(every, found, loads, nodes=None)
+            return improved, self._decide(every, improved, loads, nodes=None)
         pool = {job: list(tree or ()) for job, tree in trees.items()}
         for _ in range(_ROUNDS):
-            if not any(self._around(job, pool, found, loads) for job in self._deciding(loads)):
+            if not any(self._around(job, pool, improved, loads) for job in self._deciding(loads)):
                 break
-        return found, False
+        return improved, False
 
     def _deciding(self, loads: Sequence[Floats]) -> list[int]:
         """The slowest jobs of each priority above their bounds, times weight, the highest priority first."""
@@ -167,8 +167,8 @@ class Neighbourhood:
         """
         links = self._jobs.links
         on: Bools = np.zeros((len(trees), len(links.pairs) + 1), np.bool_)
-        for at, tree in enumerate(trees):
-            on[at, sorted(tree)] = True
+        for index, tree in enumerate(trees):
+            on[index, sorted(tree)] = True
         carried = on[:, links.pair_of].astype(np.float64)  # a host's link has the pair −1, whose column stays False
         carried[:, self._access(job, links)] = 1.0
         rows: Floats = carried * (self._sizes[job] * self._of_byte)

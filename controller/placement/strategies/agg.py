@@ -244,15 +244,15 @@ class _Choice:
         for _ in range(_PROGRAMS):
             hops = [hop for hop in self._hops if hop.summed or self._round_trips[hop] < paths_below]
             program = TreeProgram(self._problem, costs, hops, self._most, self._agg.aggregations)
-            found, bound = program.fastest(self._agg.nodes, length - self._shortest)
-            if found is None:
+            nodes, bound = program.fastest(self._agg.nodes, length - self._shortest)
+            if nodes is None:
                 self.least = min(self.least, max(bound + self._shortest, 0.0), length)
                 break
-            paths_below = costs.longest_path_seconds(found)
-            if (seconds := costs.completion_seconds(found)) < length:
-                best, length = found, seconds
+            paths_below = costs.longest_path_seconds(nodes)
+            if (seconds := costs.completion_seconds(nodes)) < length:
+                best, length = nodes, seconds
             self.least = min(self.least, bound + paths_below)
-            stopped = costs.slowest_link_seconds(found) > bound * (1 + _CLOSE)
+            stopped = costs.slowest_link_seconds(nodes) > bound * (1 + _CLOSE)
             if stopped or length <= (bound + self._shortest) * (1 + _CLOSE):
                 self.least = min(self.least, bound + self._shortest)
                 break

@@ -91,7 +91,9 @@ def _solve(
     program = Sharing(np.zeros(0))
     columns = [program.column() for _ in pairs]
     sum_of = {name: program.column() for name in switches}
-    streams = [(columns[at], rack, sink, float(len(problem.racks[rack]))) for at, (rack, sink) in enumerate(pairs)]
+    streams = [
+        (columns[index], rack, sink, float(len(problem.racks[rack]))) for index, (rack, sink) in enumerate(pairs)
+    ]
     streams += [(column, name, server, 1.0) for name, column in sum_of.items()]
     for column, source, sink, count in streams:
         for link, share in costs.steps(source, sink) if source != sink else ():

@@ -242,7 +242,7 @@ class WidestTree:
 
 def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
     """Links whose load, or others' streams, have changed; None if there are more than `most`."""
-    found: set[Endpoint] = set()
+    links: set[Endpoint] = set()
     sides: tuple[tuple[Mapping[Endpoint, object], Mapping[Endpoint, object]], ...] = (
         (before.loads, now.loads),
         (before.others, now.others),
@@ -255,13 +255,13 @@ def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
             added = itertools.islice(look, len(was), None)
             look = itertools.chain(itertools.compress(look, map(is_not, was.values(), now_is.values())), added)
         else:
-            found.update(was.keys() - now_is.keys())
+            links.update(was.keys() - now_is.keys())
         get = was.get
         new = (link for link, reading in look if (old := get(link)) is not reading and old != reading)
-        found.update(itertools.islice(new, most + 1))
-        if len(found) > most:
+        links.update(itertools.islice(new, most + 1))
+        if len(links) > most:
             return None
-    return sorted(found)
+    return sorted(links)
 
 
 def _room(problem: Problem, links: Links) -> Bools:

@@ -19,13 +19,13 @@ HEAVY_PERCENTILE: Final = 80.0
 
 def compute(demands: Sequence[Demand]) -> Order:
     """Return the stages by their start; a heavy one is in the tier of its successor."""
-    found = sorted(stages(demands), key=lambda stage: stage.begun_seconds)
-    if not found:
+    ordered = sorted(stages(demands), key=lambda stage: stage.begun_seconds)
+    if not ordered:
         return ()
-    sizes = [float(stage.seconds.max(initial=0.0)) for stage in found]
+    sizes = [float(stage.seconds.max(initial=0.0)) for stage in ordered]
     limit = float(np.percentile(sizes, HEAVY_PERCENTILE))
     tiers: list[tuple[str, ...]] = [()]
-    for stage, size in zip(found, sizes, strict=True):
+    for stage, size in zip(ordered, sizes, strict=True):
         tiers[-1] += stage.jobs
         if size <= limit:
             tiers.append(())

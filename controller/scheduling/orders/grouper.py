@@ -18,12 +18,12 @@ from ..primal_dual import primal_dual_order
 
 def compute(demands: Sequence[Demand]) -> Order:
     """Return the stages in the primal-dual order of their remaining demands."""
-    found = stages(demands)
-    if not found:
+    ordered = stages(demands)
+    if not ordered:
         return ()
-    seconds = np.array([stage.seconds for stage in found])
-    weights = np.array([stage.weight for stage in found])
-    return of_stages(found[item] for item in primal_dual_order(seconds, weights))
+    seconds = np.array([stage.seconds for stage in ordered])
+    weights = np.array([stage.weight for stage in ordered])
+    return of_stages(ordered[item] for item in primal_dual_order(seconds, weights))
 
 
 DESCRIPTION: Final = OrderDescription(

@@ -202,10 +202,10 @@ class ProfileService:
 
     def read_members(self, member_id: int) -> Iterator[p4r.Entity]:
         """One member, or all for id 0."""
-        for found, call in self._selected("member", member_id, self._state.members):
+        for number, call in self._selected("member", member_id, self._state.members):
             entity = p4r.Entity()
             message = entity.action_profile_member
-            message.action_profile_id, message.member_id = self.id, found
+            message.action_profile_id, message.member_id = self.id, number
             action = self._actions.encode(call)
             if action is not None:
                 message.action.CopyFrom(action)

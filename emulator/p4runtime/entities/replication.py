@@ -103,32 +103,32 @@ class ReplicationService:
         self._session_messages[session_id] = (session, kept)
 
     def _read_groups(self, group_id: int) -> Iterator[p4r.Entity]:
-        for found in _selected("multicast group", group_id, self._engine.groups):
-            replicas = self._engine.groups.get(found)
+        for number in _selected("multicast group", group_id, self._engine.groups):
+            replicas = self._engine.groups.get(number)
             if replicas is None:
                 continue  # deleted since the read began
             entity = p4r.Entity()
             message = entity.packet_replication_engine_entry.multicast_group_entry
-            written, kept = self._group_messages.get(found, (None, None))
+            written, kept = self._group_messages.get(number, (None, None))
             if kept is not None and written == replicas:
                 message.CopyFrom(kept)
             else:
-                message.multicast_group_id = found
+                message.multicast_group_id = number
                 message.replicas.extend(_encode_replicas(replicas))
             yield entity
 
     def _read_sessions(self, session_id: int) -> Iterator[p4r.Entity]:
-        for found in _selected("clone session", session_id, self._engine.sessions):
-            session = self._engine.sessions.get(found)
+        for number in _selected("clone session", session_id, self._engine.sessions):
+            session = self._engine.sessions.get(number)
             if session is None:
                 continue
             entity = p4r.Entity()
             message = entity.packet_replication_engine_entry.clone_session_entry
-            written, kept = self._session_messages.get(found, (None, None))
+            written, kept = self._session_messages.get(number, (None, None))
             if kept is not None and written == session:
                 message.CopyFrom(kept)
             else:
-                message.session_id = found
+                message.session_id = number
                 message.class_of_service = session.class_of_service
                 message.packet_length_bytes = session.packet_length_bytes
                 message.replicas.extend(_encode_replicas(session.replicas))

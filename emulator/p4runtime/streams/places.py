@@ -22,11 +22,11 @@ class Places:
 
     def acquire(self, session: Session) -> bool:
         """Take a place for a new stream; whether there was one."""
-        found = self._free.acquire(blocking=False) or (self._end_oldest() and self._free.acquire(timeout=_LEAVING_S))
-        if found:
+        acquired = self._free.acquire(blocking=False) or (self._end_oldest() and self._free.acquire(timeout=_LEAVING_S))
+        if acquired:
             with self._lock:
                 self._silent[session] = None
-        return found
+        return acquired
 
     def keep(self, session: Session) -> None:
         """The stream has arbitrated: no other takes its place."""

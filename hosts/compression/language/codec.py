@@ -115,8 +115,8 @@ class ProgramLanes(LaneCode):
         lines = [
             self._restore.run(ends, self._values(self._restore.captures, np.float32(scale)), none) for scale in scales
         ]
-        offset, one = np.array(lines, np.float64).reshape(-1, 2).T
-        total: Float32Array = (sums * (one - offset)[:, None] + (contributors * offset)[:, None]).astype(np.float32)
+        offset, scale = np.array(lines, np.float64).reshape(-1, 2).T
+        total: Float32Array = (sums * (scale - offset)[:, None] + (contributors * offset)[:, None]).astype(np.float32)
         return total
 
     def _values(self, captures: Any, scale: np.float32) -> list[Any]:

@@ -121,8 +121,8 @@ class _Frame:
                     self._values[name] = self.value(value, self._kinds.get(name, value.kind))
                 case "extraction":
                     source, *names = statement.parts
-                    found = extracted(self._values[source], [self._kinds[name] for name in names], self._program.file)
-                    self._values.update(zip(names, found, strict=True))
+                    values = extracted(self._values[source], [self._kinds[name] for name in names], self._program.file)
+                    self._values.update(zip(names, values, strict=True))
                 case "branch":
                     condition, then, otherwise = statement.parts
                     chosen = then if self.value(condition, condition.kind) else otherwise
@@ -228,7 +228,7 @@ def extracted(code: Bytes, kinds: Sequence[ValueKind], file: str) -> list[Any]:
     Raises:
         InvalidCodec: The code is too short for them.
     """
-    found: list[Any] = []
+    values: list[Any] = []
     place = 0
 
     def taken(count: int) -> Bytes:
@@ -243,15 +243,15 @@ def extracted(code: Bytes, kinds: Sequence[ValueKind], file: str) -> list[Any]:
     for kind in kinds:
         wire = np.dtype(np.float32 if kind.base == "float" else np.int32)
         if not kind.vector:
-            found.append(STORED[kind.base](taken(4).view(wire)[0]))
+            values.append(STORED[kind.base](taken(4).view(wire)[0]))
             continue
         count = int(taken(4).view(np.int32)[0])
         if kind.base in UINT_BITS:
             bits = UINT_BITS[kind.base]
-            found.append(_unpacked(taken(-(-count * bits // 8)), bits, count))
+            values.append(_unpacked(taken(-(-count * bits // 8)), bits, count))
         else:
-            found.append(taken(4 * count).view(wire).astype(STORED[kind.base]))
-    return found
+            values.append(taken(4 * count).view(wire).astype(STORED[kind.base]))
+    return values
 
 
 def _packed(values: Bytes, bits: int) -> Bytes:

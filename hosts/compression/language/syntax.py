@@ -94,12 +94,12 @@ def parse(text: str, file: str) -> Node:
         tree = parser.parse(text)
     except unexpected as error:
         line, column = getattr(error, "line", 1), getattr(error, "column", 1)
-        found = getattr(error, "token", None)
+        token = getattr(error, "token", None)
         shown = text.splitlines()[line - 1].strip() if 0 < line <= len(text.splitlines()) else ""
-        what = f"unexpected {str(found)!r}" if found is not None and str(found) else "unexpected text"
+        what = f"unexpected {str(token)!r}" if token is not None and str(token) else "unexpected text"
         if line < 1:
             line, column, what = len(text.splitlines()), 1, "the text ends too early"
-        raise InvalidCodec(f"{what} in: {shown}", place=f"{file}:{line}:{column}", value=str(found)) from None
+        raise InvalidCodec(f"{what} in: {shown}", place=f"{file}:{line}:{column}", value=str(token)) from None
     return Node("start", [_node(child, file, 1) for child in tree.children], 1, 1)
 
 

@@ -81,13 +81,13 @@ def check(tree: Node, file: str) -> Checked:
         if name not in wanted:
             _fail(file, node, f"a codec has the functions encode and decode, not {name}", name)
         base, star, _, argument_base, argument_star, argument, block = node.parts
-        found = ValueKind(base, star is not None), ValueKind(argument_base, argument_star is not None)
-        if found != wanted[name]:
-            _fail(file, node, f"{name} is {wanted[name][0]} {name}({wanted[name][1]} …)", str(found[0]))
+        kinds = ValueKind(base, star is not None), ValueKind(argument_base, argument_star is not None)
+        if kinds != wanted[name]:
+            _fail(file, node, f"{name} is {wanted[name][0]} {name}({wanted[name][1]} …)", str(kinds[0]))
         scope = {param: kind for param, (kind, _) in params.items()}
         scope["size"] = INT
-        scope[argument] = found[1]
-        checker = _Checker(file, scope, found[0], checked.common)
+        scope[argument] = kinds[1]
+        checker = _Checker(file, scope, kinds[0], checked.common)
         checker.block(block)
         if not checker.returns:
             _fail(file, node, f"{name} returns nothing", name)

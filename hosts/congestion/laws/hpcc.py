@@ -85,15 +85,15 @@ class Hpcc(WindowLaw):
     def _read(self, headers: NDArray[np.uint8]) -> dict[Link, Reading]:
         """Newest reading of each link in the results."""
         hops, whole = read_links(headers, AGGREGATION_PORT)
-        found: dict[Link, Reading] = {}
+        readings: dict[Link, Reading] = {}
         columns = [hops["node_id"], hops["egress_port"], hops["egress_ns"], depths(hops), hops["bytes_sent"]]
         for good, *stack in zip(whole.tolist(), *(column.tolist() for column in columns), strict=True):
             said = {(node, port): Reading(*rest) for node, port, *rest in zip(*stack, strict=True)}
             if not good or not said or not said.keys() <= self._byte_ns.keys():
                 self.unread += 1
                 continue
-            found |= {link: new for link, new in said.items() if link not in found or new > found[link]}
-        return found
+            readings |= {link: new for link, new in said.items() if link not in readings or new > readings[link]}
+        return readings
 
     def _measure(self, readings: Mapping[Link, Reading], frame_bytes: int, trip_ns: int) -> bool:
         """U from two readings of each link; whether there were two of any."""

@@ -10,7 +10,7 @@ from operator import xor
 def words(data: bytes) -> Iterator[int]:
     """Words of 16 bits, the last one filled up with zeros."""
     data += bytes(len(data) % 2)
-    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    return (int.from_bytes(data[index : index + 2], "big") for index in range(0, len(data), 2))
 
 
 def internet_checksum(data: bytes) -> int:

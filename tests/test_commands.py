@@ -336,7 +336,9 @@ def clone(tmp_path: Path) -> Path:
     for name in ("my_suite.yaml", "SUITE.yaml"):
         (tmp_path / name).write_text(SMALL_SUITE)
     (tmp_path / "LOADS.yaml").write_text("s1-p4: 700Mbit\n")
-    (watched,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/telemetry.md", "yaml")]
+    (watched,) = [
+        snippet.text for snippet in SNIPPETS if (snippet.page, snippet.language) == ("docs/telemetry.md", "yaml")
+    ]
     (tmp_path / "FILE.yaml").write_text(watched)
     (tmp_path / "FOLDER").mkdir()
     for name in ("skeleton.p4", "selector.p4", "selector.stf"):
@@ -451,7 +453,11 @@ def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) ->
 
 @pytest.mark.long
 def test_the_first_loop_prints_what_its_page_shows(clone: Path) -> None:
-    (shown,) = [each.text for each in SNIPPETS if each.page == "docs/launch.md" and each.text.startswith("weir: job ")]
+    (shown,) = [
+        snippet.text
+        for snippet in SNIPPETS
+        if snippet.page == "docs/launch.md" and snippet.text.startswith("weir: job ")
+    ]
     printed = output_of(["bash", "-ec", "weir launch -n 4 my_loop.py"], clone)
     assert sorted(printed.splitlines()) == sorted(line for line in shown.splitlines() if line.startswith("["))
     assert len(printed.splitlines()) == 4

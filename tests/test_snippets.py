@@ -77,7 +77,9 @@ SNIPPETS: Final = list(snippets())
 def python_of(page: str, beginning: str = "") -> str:
     """The one snippet of a page that has these words."""
     (found,) = [
-        each.text for each in SNIPPETS if (each.page, each.language) == (page, "python") and beginning in each.text
+        snippet.text
+        for snippet in SNIPPETS
+        if (snippet.page, snippet.language) == (page, "python") and beginning in snippet.text
     ]
     return found
 
@@ -104,13 +106,13 @@ PLACEHOLDERS: Final = {
 
 def command_lines() -> list[tuple[str, str]]:
     found = []
-    for each in SNIPPETS:
+    for snippet in SNIPPETS:
         lines = [
             line
-            for line in each.text.splitlines()
+            for line in snippet.text.splitlines()
             if re.sub(r"^(\w+=\S+ |\. )", "", line).split(" ")[0].removeprefix(".venv/bin/") in COMMANDS
         ]
-        found += [(each.page, line) for line in lines if each.language in ("", "sh")]
+        found += [(snippet.page, line) for line in lines if snippet.language in ("", "sh")]
     return found
 
 
@@ -431,7 +433,9 @@ def test_the_searches_of_the_search_page_end_with_the_best() -> None:
 
 
 def test_no_python_is_left_out() -> None:
-    assert {each.language for each in SNIPPETS} == {"", "python", "sh", "yaml"}, "and none has a language of its own"
+    assert {snippet.language for snippet in SNIPPETS} == {"", "python", "sh", "yaml"}, (
+        "and none has a language of its own"
+    )
     run = {python_of(page, words) for _, page, words, _ in IN_A_JOB}
     run |= {python_of("docs/emulator.md", words) for words in ("ActionCall", "P4RuntimeServer", "Fabric(seed=1)")}
     run |= {
@@ -446,7 +450,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/scheduling.md", "Demand"),
         *(python_of("docs/search.md", words) for words in ("RandomSource", "OptunaSource")),
     }
-    left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
+    left = {snippet for snippet in SNIPPETS if snippet.language == "python" and snippet.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]
 
 
@@ -468,11 +472,11 @@ FILES: Final = {
 
 
 def files_of(page: str) -> list[str]:
-    return [each.text for each in SNIPPETS if (each.page, each.language) == (page, "yaml")]
+    return [snippet.text for snippet in SNIPPETS if (snippet.page, snippet.language) == (page, "yaml")]
 
 
 def test_no_file_is_left_out() -> None:
-    assert Counter(each.page for each in SNIPPETS if each.language == "yaml") == FILES
+    assert Counter(snippet.page for snippet in SNIPPETS if snippet.language == "yaml") == FILES
 
 
 def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
@@ -542,7 +546,9 @@ def test_the_congestion_pages_declarations_are_valid(tmp_path: Path) -> None:
 
 
 def test_the_jobs_of_the_placement_page_are_some(tmp_path: Path) -> None:
-    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/placement.md", "yaml")]
+    (text,) = [
+        snippet.text for snippet in SNIPPETS if (snippet.page, snippet.language) == ("docs/placement.md", "yaml")
+    ]
     (tmp_path / "jobs.yaml").write_text(text)
     jobs = read_jobs(tmp_path / "jobs.yaml", load_topology("leaf_spine.yaml"))
     assert [(job.name, job.server, job.weight, job.priority) for job in jobs] == [
@@ -557,7 +563,7 @@ def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.yaml").write_text(text)
     fabrics = [load_topology(tmp_path / f"{number}.yaml") for number in range(len(texts))]
-    assert [(len(each.hosts), len(each.switches)) for each in fabrics] == [(3, 2), (12, 6)]
+    assert [(len(fabric.hosts), len(fabric.switches)) for fabric in fabrics] == [(3, 2), (12, 6)]
 
 
 def test_the_fabrics_page_has_every_key() -> None:
@@ -567,7 +573,7 @@ def test_the_fabrics_page_has_every_key() -> None:
 
 
 def test_the_packet_test_of_the_stf_page_passes() -> None:
-    (text,) = [each.text for each in SNIPPETS if each.page == "docs/stf.md" and "expect 2" in each.text]
+    (text,) = [snippet.text for snippet in SNIPPETS if snippet.page == "docs/stf.md" and "expect 2" in snippet.text]
     router = Program.load(ROOT / "examples" / "exercise" / "build" / "router.json")
     path = Path("docs/stf.md")
     outcome = play(router, StfTest(path, parse_stf(text, str(path))))

@@ -85,7 +85,11 @@ def test_the_user_is_another_who_may_read_alone(home: Path) -> None:
 
 @pytest.mark.long
 def test_a_training_loop_of_ones_own(home: Path) -> None:
-    (shown,) = [each.text for each in SNIPPETS if each.page == "docs/launch.md" and each.text.startswith("weir: job ")]
+    (shown,) = [
+        snippet.text
+        for snippet in SNIPPETS
+        if snippet.page == "docs/launch.md" and snippet.text.startswith("weir: job ")
+    ]
     printed = played("weir launch -n 4 my_loop.py", home).stdout
     assert sorted(printed.splitlines()) == sorted(line for line in shown.splitlines() if line.startswith("["))
 

@@ -56,7 +56,7 @@ def test_a_named_links_change_is_measured_on_several_sizes() -> None:
 
 
 def test_jobs_together_have_as_many_workers_in_all_or_each() -> None:
-    hosts = [f"h{at}" for at in range(16)]
+    hosts = [f"h{index}" for index in range(16)]
     apart = bench._apart(hosts, random.Random(0))
     assert [len(each) for each in apart] == [4, 4, 4]
     assert len({host for each in apart for host in each}) == 12

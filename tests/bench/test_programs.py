@@ -71,8 +71,8 @@ def test_every_lookup_is_answered_by_an_entry_of_its_own_table(name: str, masks:
     each = np.resize(np.array(masks), 1000)
     values = lookups._distinct_values(each, np.random.default_rng(1))
     assert len(set(zip(values.tolist(), each.tolist(), strict=True))) == 1000
-    for at, (value, mask) in enumerate(zip(values.tolist(), each.tolist(), strict=True)):
-        table(switch, f"LookupsIngress.{name}").insert(lookups._entry(name, value, mask, 1 + at))
+    for index, (value, mask) in enumerate(zip(values.tolist(), each.tolist(), strict=True)):
+        table(switch, f"LookupsIngress.{name}").insert(lookups._entry(name, value, mask, 1 + index))
     for other, udp_port in {**lookups._UDP_PORT, "none": lookups._WITHOUT_LOOKUP}.items():
         frames = lookups._frames(values, udp_port)
         answered = len(switch.process(frames, None, 1).lengths)

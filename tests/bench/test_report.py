@@ -116,7 +116,9 @@ def test_the_command_runs_named_benchmarks_and_reports_others(
     out, err = capsys.readouterr()
     report = json.loads(out)["benchmarks"]
     assert report["unable"] == {"skipped": "it takes root"}
-    assert [(one["name"], one["value"], one["ratio"]) for one in report["able"]["figures"]] == [("steps", 2, 2)]
+    assert [(figure["name"], figure["value"], figure["ratio"]) for figure in report["able"]["figures"]] == [
+        ("steps", 2, 2)
+    ]
     assert report["broken"] == {"failed": "the switch did not start"}
     assert set(report) == {"able", "unable", "broken"}
     assert "unable is skipped: it takes root" in err

@@ -210,22 +210,24 @@ class Interpreter:
         """Raises `Unsupported`."""
         document = json.loads(text)
         check(document)
-        types = {each["name"]: each["fields"] for each in document["header_types"]}
+        types = {header_type["name"]: header_type["fields"] for header_type in document["header_types"]}
         self.headers: dict[str, dict[str, tuple[Any, bool]]] = {
-            each["name"]: {name: (width, rest == [True]) for name, width, *rest in types[each["header_type"]]}
-            for each in document["headers"]
+            header["name"]: {name: (width, rest == [True]) for name, width, *rest in types[header["header_type"]]}
+            for header in document["headers"]
         }
         """(width, whether it has a sign) of each field; the width "*" varies."""
-        longest = {each["name"]: each.get("max_length") for each in document["header_types"]}
-        self.longest = {each["name"]: longest[each["header_type"]] for each in document["headers"]}
+        longest = {header_type["name"]: header_type.get("max_length") for header_type in document["header_types"]}
+        self.longest = {header["name"]: longest[header["header_type"]] for header in document["headers"]}
         """Maximum length in bytes of headers with such a field."""
-        names = {each["id"]: each["name"] for each in document["headers"]}
+        names = {header["id"]: header["name"] for header in document["headers"]}
         self.stacks: dict[str, list[str]] = {
-            each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_stacks"]
+            header_stack["name"]: [names[id_] for id_ in header_stack["header_ids"]]
+            for header_stack in document["header_stacks"]
         }
         """The elements of each header stack, by name."""
         self.unions: dict[str, list[str]] = {
-            each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_unions"]
+            header_union["name"]: [names[id_] for id_ in header_union["header_ids"]]
+            for header_union in document["header_unions"]
         }
         """The members of each union, of which one at most is there."""
         self.siblings = {
@@ -233,33 +235,46 @@ class Interpreter:
             for members in self.unions.values()
             for member in members
         }
-        self.metadata = [each["name"] for each in document["headers"] if each["metadata"]]
+        self.metadata = [header["name"] for header in document["headers"] if header["metadata"]]
         self.errors = dict(document["errors"])
-        self.registers = {each["name"]: [0] * each["size"] for each in document["register_arrays"]}
-        self.register_bits = {each["name"]: each["bitwidth"] for each in document["register_arrays"]}
+        self.registers = {
+            register_array["name"]: [0] * register_array["size"] for register_array in document["register_arrays"]
+        }
+        self.register_bits = {
+            register_array["name"]: register_array["bitwidth"] for register_array in document["register_arrays"]
+        }
         self.counters = {
-            each["name"]: [(0, 0)] * each["size"] for each in document["counter_arrays"] if not each["is_direct"]
+            counter_array["name"]: [(0, 0)] * counter_array["size"]
+            for counter_array in document["counter_arrays"]
+            if not counter_array["is_direct"]
         }
         """(packets, bytes) of each cell."""
-        self.meters: dict[str, dict[int, Bucket]] = {each["name"]: {} for each in document["meter_arrays"]}
+        self.meters: dict[str, dict[int, Bucket]] = {
+            meter_array["name"]: {} for meter_array in document["meter_arrays"]
+        }
         """Their cells that were set; others call every packet green."""
-        self.meter_units = {each["name"]: (each["type"], each["size"]) for each in document["meter_arrays"]}
+        self.meter_units = {
+            meter_array["name"]: (meter_array["type"], meter_array["size"]) for meter_array in document["meter_arrays"]
+        }
         self.field_lists = {
-            each["id"]: [tuple(element["value"]) for element in each["elements"]] for each in document["field_lists"]
+            field_list["id"]: [tuple(element["value"]) for element in field_list["elements"]]
+            for field_list in document["field_lists"]
         }
         self.checksums = document["checksums"]
-        self.calculations = {each["name"]: each for each in document["calculations"]}
+        self.calculations = {calculation["name"]: calculation for calculation in document["calculations"]}
         self.groups: dict[int, list[tuple[int, int]]] = {}
         """(port, instance) of each copy that a multicast group makes."""
         self.sessions: dict[int, list[int]] = {}
         """The ports of each clone session's copies."""
         self.parser = document["parsers"][0]
-        self.states = {each["name"]: each for each in self.parser["parse_states"]}
+        self.states = {parse_state["name"]: parse_state for parse_state in self.parser["parse_states"]}
         self.deparser = document["deparsers"][0]["order"]
-        self.actions = {each["id"]: each["primitives"] for each in document["actions"]}
-        self.first = {each["name"]: each["init_table"] for each in document["pipelines"]}
+        self.actions = {action["id"]: action["primitives"] for action in document["actions"]}
+        self.first = {pipeline["name"]: pipeline["init_table"] for pipeline in document["pipelines"]}
         self.conditionals = {
-            each["name"]: each for pipeline in document["pipelines"] for each in pipeline["conditionals"]
+            conditional["name"]: conditional
+            for pipeline in document["pipelines"]
+            for conditional in pipeline["conditionals"]
         }
         self.tables = {each["name"]: table(each) for pipeline in document["pipelines"] for each in pipeline["tables"]}
 
@@ -435,10 +450,10 @@ class Packet:
             self.parse()
         except ParserError as error:
             self.headers[STANDARD]["parser_error"] = error.args[0]
-        for each in self.program.checksums:
-            if each["verify"] and self.meant(each):
-                header, name = each["target"]
-                if self.read(header, name) != self.hashed(each["calculation"]):
+        for checksum in self.program.checksums:
+            if checksum["verify"] and self.meant(checksum):
+                header, name = checksum["target"]
+                if self.read(header, name) != self.hashed(checksum["calculation"]):
                     self.headers[STANDARD]["checksum_error"] = 1
 
     def meant(self, checksum: dict[str, Any]) -> bool:
@@ -449,15 +464,15 @@ class Packet:
         bits = total = 0
         described = self.program.calculations[calculation]
         payload = b""
-        for each in described["input"]:
-            match each["type"]:
+        for entry in described["input"]:
+            match entry["type"]:
                 case "payload":
                     payload = self.rest
                 case "hexstr":
-                    bits, total = bits << each["bitwidth"] | number(each["value"]), total + each["bitwidth"]
+                    bits, total = bits << entry["bitwidth"] | number(entry["value"]), total + entry["bitwidth"]
                 case _:
-                    width = self.width(each)
-                    bits, total = bits << width | unsigned(self.value(each), width), total + width
+                    width = self.width(entry)
+                    bits, total = bits << width | unsigned(self.value(entry), width), total + width
         data = (bits << -total % 8).to_bytes((total + 7) // 8, "big")
         return HASHES[described["algo"]](data + payload)
 
@@ -552,9 +567,9 @@ class Packet:
         return unsigned(bits >> 8 * octets - offset - width, width)
 
     def deparsed(self) -> bytes:
-        for each in self.program.checksums:
-            if each["update"] and self.meant(each):
-                self.write({"type": "field", "value": each["target"]}, self.hashed(each["calculation"]))
+        for checksum in self.program.checksums:
+            if checksum["update"] and self.meant(checksum):
+                self.write({"type": "field", "value": checksum["target"]}, self.hashed(checksum["calculation"]))
         frame = b""
         for name in self.program.deparser:
             if name in self.headers:
@@ -645,7 +660,7 @@ class Packet:
                 return UNARY[op](right())
             case op:
                 operands = left(), right()
-                if len({each.width for each in operands if isinstance(each, Varying)}) > 1:
+                if len({operand.width for operand in operands if isinstance(operand, Varying)}) > 1:
                     raise Undefined("fields of varying width that are not as long as each other: bmv2 compares numbers")
                 return BINARY[op](*operands)
 
@@ -864,7 +879,9 @@ def check(document: dict[str, Any]) -> None:
         for primitive in action["primitives"]:
             known(f"primitive {primitive['op']}", primitive["op"] in PRIMITIVES or primitive["op"] in JUMPS)
             check_values(primitive["parameters"])
-    check_values([each["expression"] for pipeline in document["pipelines"] for each in pipeline["conditionals"]])
+    check_values(
+        [conditional["expression"] for pipeline in document["pipelines"] for conditional in pipeline["conditionals"]]
+    )
 
 
 def check_values(parameters: object) -> None:

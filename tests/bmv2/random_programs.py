@@ -93,8 +93,8 @@ class RandomProgram(ExpressionProgram):
                 self._declare(f"{name.replace('.', '_')}_t", fields) for name, fields in self._headers.items()
             ),
             metadata=" ".join(
-                f"{f'@field_list({KEPT}) ' * (at % 2)}{type_name(width, signed)} {_short(name)};"
-                for at, (name, width, signed) in enumerate(self._metadata)
+                f"{f'@field_list({KEPT}) ' * (index % 2)}{type_name(width, signed)} {_short(name)};"
+                for index, (name, width, signed) in enumerate(self._metadata)
             ),
             update=self._checksum(),
             parser=self._parser(),
@@ -188,7 +188,7 @@ class RandomProgram(ExpressionProgram):
         name, width = self._rng.choice(wide)
         others = [variable for variable in self._headers["first"] if variable[0] != name]
         values = f"{{ {', '.join(self._words(others))} }}"
-        field, bits, _ = self._rng.choice([each for each in others if not each[2]] or [(name, width, False)])
+        field, bits, _ = self._rng.choice([other for other in others if not other[2]] or [(name, width, False)])
         when = self._rng.choice(("true", f"{field} > {self._rng.getrandbits(bits)}"))
         algorithm = self._rng.choice(("csum16", "crc16", "xor16") if width < 32 else ("csum16", "crc16", "crc32"))
         return f"update_checksum({when}, {values}, {name}, HashAlgorithm.{algorithm});"
@@ -357,7 +357,7 @@ class RandomProgram(ExpressionProgram):
     def _by_value(self) -> str:
         """A branch by an expression's value."""
         width = self._rng.choice(WIDTHS)
-        labels = {self._rng.choice((self._rng.getrandbits(width), at)) & (1 << width) - 1 for at in range(3)}
+        labels = {self._rng.choice((self._rng.getrandbits(width), index)) & (1 << width) - 1 for index in range(3)}
         cases = " ".join(f"{label}: {{ {self._statement()} }}" for label in sorted(labels))
         return f"switch ({self._bits(width, 1)}) {{ {cases} default: {{ {self._statement()} }} }}"
 

@@ -243,7 +243,7 @@ def test_host_ports_admit_the_same_packets(pair: Pair) -> None:
     sent = pair.compare(packets)
     found = drops(pair)
     assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (16, 3, 24)
-    assert sum(len(each) for each in sent) == 72 - 16 - 3 - 24
+    assert sum(len(packet) for packet in sent) == 72 - 16 - 3 - 24
 
 
 def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:

@@ -60,7 +60,7 @@ def without_multicast_group(program: Program) -> None:
     field = ["standard_metadata", "mcast_grp"]
     for header in program["header_types"]:
         header["fields"] = [each for each in header["fields"] if [header["name"], each[0]] != field]
-    program["field_aliases"] = [each for each in program["field_aliases"] if each[1] != field]
+    program["field_aliases"] = [alias for alias in program["field_aliases"] if alias[1] != field]
 
 
 def with_an_empty_field(program: Program) -> None:

@@ -57,7 +57,7 @@ class Player:
             case Add():
                 self.add(statement)
             case CheckCounter(_, name, int(index), "packets", "==", value):
-                (full,) = (each for each in self.program.counters if each.endswith(name))
+                (full,) = (counter for counter in self.program.counters if counter.endswith(name))
                 assert self.bmv2.client.counter(full)[index][0] == value
             case CheckRegister():
                 pass

@@ -172,7 +172,7 @@ async def test_drops_are_told_without_a_switch_that_was_never_there() -> None:
     async with asyncio.timeout(30):
         await told.wait()
     looking.cancel()
-    watch.update_drops.assert_called_once_with({reason: at for at, reason in enumerate(DROP_REASONS)}, 5)
+    watch.update_drops.assert_called_once_with({reason: index for index, reason in enumerate(DROP_REASONS)}, 5)
 
 
 async def test_without_any_switch_the_controller_does_not_start(

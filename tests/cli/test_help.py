@@ -97,7 +97,7 @@ def test_options_name_all_that_they_take() -> None:
     assert set(re.split(", | or ", POLICY_NAMES)) == set(POLICIES)
     assert evaluate.__doc__ is not None
     assert re.findall(r"([\w-]+) \(", evaluate.__doc__.partition("Five more")[2]) == list(REFERENCE_SCHEMES)
-    (scheme,) = [each for each in get_command(app).commands["baselines"].params if each.name == "scheme"]  # type: ignore[attr-defined]
+    (scheme,) = [param for param in get_command(app).commands["baselines"].params if param.name == "scheme"]  # type: ignore[attr-defined]
     assert set(re.split(", | or ", scheme.help.removeprefix("Only this one: ").split(";")[0])) == set(SCHEMES)
 
 

@@ -32,7 +32,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
         await host.say(join={"job": job["job"], "token": job["seats"][0]["token"]})
         await host.hear("joined")
         (listed,) = json.loads(await weir(service, "--json"))
-        attending = [(each["host"], each["rank"], each["attending"]) for each in listed.pop("hosts")]
+        attending = [(entry["host"], entry["rank"], entry["attending"]) for entry in listed.pop("hosts")]
         assert attending == [("h1", 0, True), ("h2", 1, False), ("h3", None, False)]
         assert listed == {
             "job": job["job"],
@@ -83,7 +83,9 @@ async def test_a_job_of_several_trees_is_registered_and_ended_as_one() -> None:
         numbers = [stripe["job"] for stripe in job["stripes"]]
         assert numbers[0] == job["job"]
         listed = json.loads(await weir(service, "--json"))
-        assert [(each["job"], each["stripes"]) for each in listed] == [(each, job["stripes"]) for each in numbers]
+        assert [(entry["job"], entry["stripes"]) for entry in listed] == [
+            (number, job["stripes"]) for number in numbers
+        ]
         line = (
             f"jobs {numbers[0]}, {numbers[1]} are stripes of one: they share its chunks as 128 : 128, and end together"
         )
@@ -142,7 +144,7 @@ async def test_a_job_is_registered_by_size_and_listed_while_waiting() -> None:
 async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
     async with rig(order="grouper") as service:
         registrations = [await service.register(workers=["h1", "h2"]) for _ in range(3)]
-        hosts = [[await service.joined(each, seat) for seat in range(2)] for each in registrations]
+        hosts = [[await service.joined(registration, seat) for seat in range(2)] for registration in registrations]
         for host in (host for pair in hosts for host in pair):
             await host.hear("worker_plan")
 
@@ -154,17 +156,19 @@ async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
                 while True:
                     listed = json.loads(await weir(service, "--json"))
                     shown = [
-                        each["report"] and (each["report"]["stage"], each["report"]["steps_left"]) for each in listed
+                        entry["report"] and (entry["report"]["stage"], entry["report"]["steps_left"])
+                        for entry in listed
                     ]
                     if shown == list(told) and all(
                         stage in each["ranking"]["why"] for each, (stage, _) in zip(listed, told, strict=True)
                     ):
                         return {
-                            each["job"]: (each["ranking"]["place"], each["ranking"]["traffic_class"]) for each in listed
+                            entry["job"]: (entry["ranking"]["place"], entry["ranking"]["traffic_class"])
+                            for entry in listed
                         }
                     await asyncio.sleep(0.1)
 
-        a, b, c = (each.job for each in registrations)
+        a, b, c = (registration.job for registration in registrations)
         assert await places(("ann/1", 10), ("bob/1", 50), ("ann/1", 20)) == {a: (1, 4), b: (2, 3), c: (1, 4)}
         assert await places(("ann/2", 90), ("bob/1", 50), ("ann/2", 90)) == {a: (2, 3), b: (1, 4), c: (2, 3)}
         shown = await weir(service)

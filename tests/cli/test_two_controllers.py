@@ -96,10 +96,10 @@ async def setting(rpc: P4RuntimeServer, folder: Path) -> AsyncIterator[Setting]:
     try:
         yield made
     finally:
-        for each in made.processes:
-            if each.process.returncode is None:
-                each.process.kill()
-                await each.process.wait()
+        for process in made.processes:
+            if process.process.returncode is None:
+                process.process.kill()
+                await process.process.wait()
 
 
 SERVED = "jobs are served at"
@@ -162,12 +162,12 @@ async def test_any_stops_and_deaths_leave_one_controller_and_all_jobs(
             return controller
 
         def alive() -> list[Process]:
-            return [each for each in of.processes if each.process.returncode is None]
+            return [process for process in of.processes if process.process.returncode is None]
 
         async def one_serves() -> None:
             """One that runs serves, and answers; no other does."""
             async with asyncio.timeout(PATIENCE_S):
-                while sum(SERVED in each.said for each in alive()) != 1 or await answer() != [7]:
+                while sum(SERVED in process.said for process in alive()) != 1 or await answer() != [7]:
                     await asyncio.sleep(0.1)
 
         async def answer() -> list[int] | None:
@@ -177,7 +177,7 @@ async def test_any_stops_and_deaths_leave_one_controller_and_all_jobs(
                 return None
 
         await start()
-        while not any(SERVED in each.said for each in alive()):
+        while not any(SERVED in process.said for process in alive()):
             await asyncio.sleep(0.05)
 
         def register() -> None:
@@ -202,15 +202,17 @@ async def test_any_stops_and_deaths_leave_one_controller_and_all_jobs(
                     }[act]
                 )
             await asyncio.sleep(rng.uniform(0, 1.5))
-        for each in alive():
-            each.send(signal.SIGCONT)
+        for process in alive():
+            process.send(signal.SIGCONT)
         await asyncio.sleep(0.2)  # the one that was signalled while it was stopped ends now
         if not alive():
             await start()
         try:
             await one_serves()
         except TimeoutError:
-            said = "\n".join(f"{each.process.pid} {each.process.returncode}: {each.said}" for each in of.processes)
+            said = "\n".join(
+                f"{process.process.pid} {process.process.returncode}: {process.said}" for process in of.processes
+            )
             raise AssertionError(f"{done}\n{said}") from None
-        for each in alive():
-            each.send(signal.SIGKILL)
+        for process in alive():
+            process.send(signal.SIGKILL)

@@ -101,9 +101,9 @@ def test_a_lack_of_descriptors_is_told_once_and_ends_with_it(
         with ExitStack() as stack:
             waiting = [stack.enter_context(socket.socket()) for _ in range(20)]
             with no_descriptors():
-                for each in waiting:
-                    each.setblocking(False)
-                    each.connect_ex(("127.0.0.1", port))
+                for seat in waiting:
+                    seat.setblocking(False)
+                    seat.connect_ex(("127.0.0.1", port))
                 await asyncio.sleep(0.1)
             said = await ask(port)
         listener.close()

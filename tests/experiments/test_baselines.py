@@ -105,7 +105,7 @@ def test_a_broken_promise_is_said_and_tells_in_the_exit_status(tmp_path: Path) -
     assert " = ΣW" not in beforehand
     for name in ("ps", "rack"):
         assert f"queue bounds, {name}: job 2: its workers ignore windows (obeys: false)" in beforehand
-    [folder] = [each for each in tmp_path.iterdir() if each.is_dir()]
+    [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
     result, _ = RunRecord.load(folder).results
     assert result.broken
     assert result.broken[0].startswith("s1-p5 held")

@@ -21,7 +21,7 @@ def two_switches(near: Sequence[str], far: Sequence[str], **middle: Any) -> dict
     """Hosts of two switches with one link between them; links of hosts have 1 Gbit/s."""
     ends = [(host, f"s1-p{port}") for port, host in enumerate(near, 1)]
     ends += [(host, f"s2-p{port}") for port, host in enumerate(far, 1)]
-    links: list[dict[str, Any]] = [{"ends": list(each)} for each in ends]
+    links: list[dict[str, Any]] = [{"ends": list(end)} for end in ends]
     links.append({"ends": ["s1-p20", "s2-p20"], **middle})
     return {
         "name": "cases",
@@ -224,7 +224,7 @@ def test_wrong_declarations_are_named_with_what_was_seen(lie: str, monkeypatch: 
             for _ in range(4):
                 await cluster.allreduce([np.ones(LANES * 300, np.float32)] * 2, 1)
                 online.extend(cluster.controller.exceeded.told.values())
-            unbounded = [each.refusal for each in cluster.controller.windows.budgets.values() if each.refusal]
+            unbounded = [budget.refusal for budget in cluster.controller.windows.budgets.values() if budget.refusal]
             return list(cluster.figures.broken_promises), unbounded
 
     broken, unbounded = asyncio.run(play())

@@ -76,7 +76,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
             for _ in range(2):
                 gradients = [np.full(40 * LANES, rank, np.float32) for rank in range(len(WORKERS))]
                 sums, _ = await cluster.allreduce(gradients, 1)
-                assert all(np.array_equal(each.array, np.full(40 * LANES, 6, np.float32)) for each in sums)
+                assert all(np.array_equal(primitive.array, np.full(40 * LANES, 6, np.float32)) for primitive in sums)
             assert not await cluster.figures.drops()
             assert cluster.figures.telemetry_cost.int_bytes
             seen.rejected = sum(host.rejects.total for host in cluster.agents.hosts.values())
@@ -156,7 +156,7 @@ def test_garbled_int_changes_no_sum_and_is_counted(monkeypatch: pytest.MonkeyPat
         async with Cluster(config_of(), "ps") as cluster:
             gradients = [np.full(60 * LANES, rank, np.float32) for rank in range(len(WORKERS))]
             sums, _ = await cluster.allreduce(gradients, 1)
-            assert all(np.array_equal(each.array, np.full(60 * LANES, 6, np.float32)) for each in sums)
+            assert all(np.array_equal(primitive.array, np.full(60 * LANES, 6, np.float32)) for primitive in sums)
             assert not await cluster.figures.drops()
             cost = cluster.figures.telemetry_cost
             assert cost.int_unread == sum(law.unread for law in laws)

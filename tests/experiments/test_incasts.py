@@ -152,7 +152,7 @@ def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int)
     async def run() -> float:
         async with Cluster(config, "ps") as cluster:
             gradients = [np.full(LANES * rounds, rank, np.float32) for rank in range(workers)]
-            await cluster.allreduce([each[: LANES * rounds // 3] for each in gradients], 1)
+            await cluster.allreduce([gradient[: LANES * rounds // 3] for gradient in gradients], 1)
             await cluster.allreduce(gradients, 1)
             assert not cluster.figures.refusals
             assert not cluster.figures.broken_promises

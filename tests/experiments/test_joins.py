@@ -102,7 +102,7 @@ def four_jobs_at_once(bound: int, host_poll: str) -> tuple[JobPlan, SumTime, int
     first sum, and for how long the others hold back.
     """
     config = RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml")
-    others = [{**each.model_dump(), "window": 32, "slots": 64, "obeys": True} for each in config.other_jobs]
+    others = [{**other_job.model_dump(), "window": 32, "slots": 64, "obeys": True} for other_job in config.other_jobs]
     congestion = {**config.congestion.model_dump(), "bound": bound}
     config = config.replaced("a test", other_jobs=others, congestion=congestion, host_poll=host_poll)
 
@@ -164,7 +164,7 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     chunks = [rounds_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]  # in mid-sum
     rounds = Rounds.of(config.gradient_values, 256, config.job.window)
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
-    nearest, middle, farthest = (round(each) for each in chunks)
+    nearest, middle, farthest = (round(chunk) for chunk in chunks)
     held = f"held more than {result.largest_queue_packets} of {result.loosest_promise} promised packets"
     index = joins(result.jobs)[-1].index
     for told in (f"{nearest}, {middle} and {farthest} chunks, Jain's index is {index:.4f}", held):
@@ -340,7 +340,7 @@ def test_flows_without_arrivals_have_no_fairness() -> None:
 def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:
     rounds = Rounds.of(10_000, 256, 32)
     assert (rounds.chunks, rounds.scales, rounds.total) == (40, 32, 72)
-    counted = np.array([rounds.chunks_in(each) for each in range(145)])
+    counted = np.array([rounds.chunks_in(index) for index in range(145)])
     assert counted[[0, 32, 33, 72, 104, 105, 144]].tolist() == [0, 0, 1, 40, 40, 41, 80]
     assert (np.diff(counted) >= 0).all()
 

@@ -112,7 +112,7 @@ def test_marks_of_every_kind_hold_the_queue(marks: str) -> None:
             gradients = [np.full(100 * LANES, rank, np.float32) for rank in range(WORKERS)]
             await cluster.allreduce(gradients, 1)
             cluster.emulated.pop_longest_queues()
-            await cluster.allreduce([each[: 60 * LANES] for each in gradients], 1)
+            await cluster.allreduce([gradient[: 60 * LANES] for gradient in gradients], 1)
             assert not await cluster.figures.drops()
             return max(cluster.emulated.pop_longest_queues().values())
 

@@ -241,7 +241,7 @@ def test_a_liars_harm_is_limited_by_its_bucket() -> None:
             assert bound < 128, "a queue has room for more"
 
             began_ns, chunks = cluster.now_ns, cluster.figures.jobs[1].chunks[-1]
-            spans = [(0, 2 * ms), *((at * ms, at * ms + 300_000) for at in range(3, 8))]
+            spans = [(0, 2 * ms), *((index * ms, index * ms + 300_000) for index in range(3, 8))]
             for start_ns, stop_ns in spans:
                 times = {"start_ns": began_ns + start_ns, "stop_ns": began_ns + stop_ns}
                 fabric.add_flow("h1", overheard.last, rate_bps=1e9, **times)

@@ -69,7 +69,7 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
     async def run() -> float:
         gradients = [np.full(LANES * rounds, rank, np.float32) for rank in range(len(WORKERS))]
         async with Cluster(config, strategy) as cluster:
-            await cluster.allreduce([each[: LANES * rounds // 3] for each in gradients], 1)
+            await cluster.allreduce([gradient[: LANES * rounds // 3] for gradient in gradients], 1)
             await cluster.allreduce(gradients, 1)
             assert not cluster.figures.refusals
             assert not cluster.figures.broken_promises
@@ -137,8 +137,8 @@ def test_a_marked_job_gets_and_applies_the_smaller_window(monkeypatch: pytest.Mo
             [plan] = cluster.job.plans
             known = cluster.controller.windows.budgets
             budgets = [known[link] for link in plan.max_streams if link in known]
-            marking = [each for each in budgets if each.congested_window < each.window]
-            return {each.window for each in budgets}, {each.congested_window for each in marking}, len(heard)
+            marking = [budget for budget in budgets if budget.congested_window < budget.window]
+            return {budget.window for budget in budgets}, {budget.congested_window for budget in marking}, len(heard)
 
     windows, congested, workers = asyncio.run(run())
     assert workers == len(WORKERS)
@@ -156,7 +156,7 @@ def test_a_marked_job_gets_and_applies_the_smaller_window(monkeypatch: pytest.Mo
 
 def one_at_a_time(heard: dict[int, list[Feedback]]) -> list[Feedback]:
     """Feedback of a single result each."""
-    return [each for feedbacks in heard.values() for each in feedbacks if each.rounds == 1]
+    return [feedback for feedbacks in heard.values() for feedback in feedbacks if feedback.rounds == 1]
 
 
 def test_the_achievable_time_counts_the_rounds_of_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]
     async def crossed() -> set[Endpoint]:
         async with Cluster(config, "widest") as cluster:
             await cluster.compute(5_000_000)
-            return {each.end for each in cluster.figures.links() if each.background_bytes and each.end.node[0] == "s"}
+            return {link.end for link in cluster.figures.links() if link.background_bytes and link.end.node[0] == "s"}
 
     routes = Routes(config.topology)
     declared = cross_traffic(routes, config.congestion_options.uncontrolled)

@@ -121,7 +121,7 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
             assert not cluster.figures.broken_promises
 
     asyncio.run(played())
-    given = [each for each in curve.iterations if each.given_ns >= 0]
+    given = [iteration for iteration in curve.iterations if iteration.given_ns >= 0]
     for each in given:
         taken = [
             sum(0 <= other.taken_ns <= each.given_ns for other in curve.iterations if other.worker == worker)

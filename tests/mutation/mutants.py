@@ -65,8 +65,8 @@ def mutant_of(place: Place, rng: random.Random) -> Mutant | None:
 
 def _mutant(path: str, source: str, content: str) -> Mutant:
     old, new = source.splitlines(), content.splitlines()
-    first = next(at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
-    last = next(at for at, (one, other) in enumerate(zip(old[::-1], new[::-1], strict=False)) if one != other)
+    first = next(index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+    last = next(index for index, (one, other) in enumerate(zip(old[::-1], new[::-1], strict=False)) if one != other)
     before, after = (
         " ".join(line.strip() for line in lines[first : len(lines) - last]) or "(nothing)" for lines in (old, new)
     )
@@ -151,7 +151,7 @@ class _Bare(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Call):  # slots save memory, and change nothing else
-                decorator.keywords = [each for each in decorator.keywords if each.arg != "slots"]
+                decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "slots"]
         return self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:

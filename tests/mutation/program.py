@@ -18,8 +18,8 @@ def program_mutants(rng: random.Random) -> list[Mutant]:
     """Entries left out, with another entry's action, or with other data: one of these for each that is drawn."""
     program = json.loads(FABRIC_JSON.read_text())
     found = []
-    for pipeline, each in enumerate(program["pipelines"]):
-        for number, table in enumerate(each["tables"]):
+    for pipeline, entry in enumerate(program["pipelines"]):
+        for number, table in enumerate(entry["tables"]):
             entries = table.get("entries", [])
             for at in rng.sample(range(len(entries)), min(len(entries), _WIDE)):
                 if (mutant := _mutant(program, (pipeline, number, at), rng)) is not None:

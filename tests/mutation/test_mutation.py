@@ -75,14 +75,14 @@ def test_only_tests_that_run_a_line_are_used() -> None:
     )
     ran = lines_run([FETCHING, MESSAGES, CONSTANTS], [stranger, other])
     source = (ROOT / FETCHING).read_text().splitlines()
-    number = {line.strip(): at for at, line in enumerate(source, 1)}
+    number = {line.strip(): index for index, line in enumerate(source, 1)}
     told = next(at for line, at in number.items() if "np.isin(asked.addresses, members)" in line)
     assert ran.tests_of(FETCHING, told) == [stranger]
     first = next(at for line, at in number.items() if "if messages.lanes is not None" in line)
     assert {*ran.tests_of(FETCHING, first)} == {stranger, other}
     assert {*ran.tests_of(FETCHING, number["import numpy as np"])} == {stranger, other}
     for path, text in ((MESSAGES, "self._mask = "), (CONSTANTS, ": Final = ")):
-        at_import = next(at for at, line in enumerate((ROOT / path).read_text().splitlines(), 1) if text in line)
+        at_import = next(index for index, line in enumerate((ROOT / path).read_text().splitlines(), 1) if text in line)
         assert {*ran.tests_of(path, at_import)} == {stranger, other}
     assert ran.tests_of("hosts/protocol/stream.py", 30) == []
     assert {*ran.seconds} == {stranger, other}

@@ -79,7 +79,9 @@ class Tap:
         self._egress, self._deparse = _ENTRY(int(record["egress"])), _ENTRY(int(record["deparse"]))
         self._callbacks = _ENTRY(self._called), _ENTRY(self._called_again)
         self._cloned: Any = None
-        record["egress"], record["deparse"] = (ctypes.cast(each, ctypes.c_void_p).value for each in self._callbacks)
+        record["egress"], record["deparse"] = (
+            ctypes.cast(callback, ctypes.c_void_p).value for callback in self._callbacks
+        )
         assert switch.program is not None
         self._phv_bytes = switch.program.phv_bytes
 

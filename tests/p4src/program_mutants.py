@@ -34,7 +34,7 @@ def rewritten(rewrite: Rewrite, compiled: Path = FABRIC_JSON) -> bytes:
 
 def take_a_later_chunk_for_the_same(program: Any) -> None:
     """`claim` says SAME where it should say NEWER."""
-    [*_, verdict] = (each for each in _primitives(program, "claim", "assign") if each[1] == _NEWER)
+    [*_, verdict] = (primitive for primitive in _primitives(program, "claim", "assign") if primitive[1] == _NEWER)
     verdict[1] = {"type": "hexstr", "value": f"0x{SAME:02x}"}
 
 
@@ -46,7 +46,7 @@ def let_an_older_round_take_the_slot(program: Any) -> None:
 
 def let_any_later_round_take_the_slot(program: Any) -> None:
     """`claim` says NEWER where it should say AHEAD."""
-    [verdict] = (each for each in _primitives(program, "claim", "assign") if each[1] == _AHEAD)
+    [verdict] = (primitive for primitive in _primitives(program, "claim", "assign") if primitive[1] == _AHEAD)
     verdict[1] = _NEWER
 
 
@@ -96,8 +96,8 @@ def push_nothing_where_ones_are_asked_for(program: Any) -> None:
 
 def put_no_int_into_messages(program: Any) -> None:
     """They are watched as packets on a host's link are: this node reports them alone."""
-    [egress] = (each for each in program["pipelines"] if each["name"] == "egress")
-    [test] = (each for each in egress["conditionals"] if "int_source_to_host" in json.dumps(each))
+    [egress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "egress")
+    [test] = (conditional for conditional in egress["conditionals"] if "int_source_to_host" in json.dumps(conditional))
     message = {"type": "field", "value": ["aggregation", "$valid$"]}
     is_message = {"type": "expression", "value": {"op": "d2b", "left": None, "right": message}}
     test["expression"] = _operation("or", test["expression"], is_message)
@@ -105,9 +105,9 @@ def put_no_int_into_messages(program: Any) -> None:
 
 def wrap_no_segments(program: Any) -> None:
     """A TCP segment is not wrapped in UDP: where INT is marked by its port, it goes without."""
-    [egress] = (each for each in program["pipelines"] if each["name"] == "egress")
+    [egress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "egress")
     [table] = (each for each in egress["tables"] if each["name"] == "FabricEgress.int_source.encapsulations")
-    [wraps] = (each for each in table["entries"] if each["source_info"]["source_fragment"].endswith("wrap()"))
+    [wraps] = (entry for entry in table["entries"] if entry["source_info"]["source_fragment"].endswith("wrap()"))
     table["entries"].remove(wraps)
 
 
@@ -117,7 +117,9 @@ def end_int_as_a_chip_does(program: Any) -> None:
     report of a stack is cut where the longest may end.
     """
     [ingress, egress] = program["pipelines"]
-    [at_sinks] = (each for each in ingress["conditionals"] if "metadata_t.discards" in json.dumps(each))
+    [at_sinks] = (
+        conditional for conditional in ingress["conditionals"] if "metadata_t.discards" in json.dumps(conditional)
+    )
 
     def holds(op: str, header: str, name: str, value: int) -> Any:
         return _operation(op, {"type": "field", "value": [header, name]}, {"type": "hexstr", "value": hex(value)})
@@ -131,22 +133,24 @@ def end_int_as_a_chip_does(program: Any) -> None:
     def is_reported(stack: str) -> Any:
         return _operation("or", holds("==", "scalars", "metadata_t.stacks", 1), holds("==", stack, "$valid$", 1))
 
-    [stack] = (each for each in program["actions"] if each["name"] == "FabricIngress.int_sink.report_stack")
+    [stack] = (action for action in program["actions"] if action["name"] == "FabricIngress.int_sink.report_stack")
     clone = stack["primitives"].pop()
     assert clone["op"] == "clone_ingress_pkt_to_egress"
     behind = {"type": "hexstr", "value": hex(len(stack["primitives"]) + 2)}
     jump = {"op": "_jump_if_zero", "parameters": [_jump_unless(is_reported("int_stack")), behind]}
     stack["primitives"] += [jump, clone]
     [inner_bytes] = (
-        each["parameters"]
-        for each in stack["primitives"]
-        if each["parameters"][0]["value"] == ["scalars", "metadata_t.report_inner_bytes"]
+        primitive["parameters"]
+        for primitive in stack["primitives"]
+        if primitive["parameters"][0]["value"] == ["scalars", "metadata_t.report_inner_bytes"]
     )
     inner_bytes[1] = {"type": "hexstr", "value": hex(STACK_INNER_BYTES)}
-    [numbered] = (each for each in egress["conditionals"] if "at_sink == 1 && meta.due" in json.dumps(each))
+    [numbered] = (
+        conditional for conditional in egress["conditionals"] if "at_sink == 1 && meta.due" in json.dumps(conditional)
+    )
     numbered["expression"] = _operation("and", numbered["expression"], is_reported("gone_stack"))
 
-    [number] = (each for each in program["actions"] if each["name"] == "FabricIngress.int_sink.number_packet")
+    [number] = (action for action in program["actions"] if action["name"] == "FabricIngress.int_sink.number_packet")
     microseconds = {"type": "field", "value": ["standard_metadata", "ingress_global_timestamp"]}
     thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
     came = _operation("&", _operation("*", microseconds, thousand), bits)
@@ -163,7 +167,7 @@ def tell_no_utilisation(program: Any) -> None:
 def keep_the_children_of_the_former_round(program: Any) -> None:
     """`gather` starts a newer round with the bitmap of the one before."""
     [(held, *_)] = _primitives(program, "gather", "register_read")
-    [nobody] = (each for each in _primitives(program, "gather", "assign") if each[1] == _NOBODY)
+    [nobody] = (primitive for primitive in _primitives(program, "gather", "assign") if primitive[1] == _NOBODY)
     nobody[1] = held
 
 
@@ -178,18 +182,20 @@ def join_jobs_in_a_slot(program: Any) -> None:
 def add_weights_in_31_bits(program: Any) -> None:
     """`add` loses the highest bit of the summed weight."""
     sums = _primitives(program, "add", "assign", f"{AGGREGATION}.header_sums")
-    [text] = (json.dumps(each) for each in sums if each[0]["value"] == ["aggregation", "weight"])
-    [total] = (each for each in sums if each[0]["value"] == ["aggregation", "weight"])
+    [text] = (json.dumps(primitive) for primitive in sums if primitive[0]["value"] == ["aggregation", "weight"])
+    [total] = (primitive for primitive in sums if primitive[0]["value"] == ["aggregation", "weight"])
     assert text.count('"0xffffffff"') == 1, f"weights are added in another way: {text}"
     total[:] = json.loads(text.replace('"0xffffffff"', '"0x7fffffff"'))
 
 
 def take_messages_from_any_port(program: Any) -> None:
     """The UDP source port is not asked for."""
-    [ingress] = (each for each in program["pipelines"] if each["name"] == "ingress")
+    [ingress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "ingress")
     port = {"type": "hexstr", "value": f"0x{AGGREGATION_PORT:04x}"}
     [test] = (
-        each["expression"]["value"] for each in ingress["conditionals"] if each["expression"]["value"]["right"] == port
+        conditional["expression"]["value"]
+        for conditional in ingress["conditionals"]
+        if conditional["expression"]["value"]["right"] == port
     )
     test["left"] = port
 
@@ -209,7 +215,7 @@ def let_a_host_send_any_message(program: Any) -> None:
 def _assigned(program: Any, action: str, field: str) -> list[list[Any]]:
     """The assignments to a field of `scalars` in an action of egress's telemetry."""
     assigned = _primitives(program, action, "assign", "FabricEgress.telemetry")
-    return [each for each in assigned if each[0]["value"] == ["scalars", field]]
+    return [primitive for primitive in assigned if primitive[0]["value"] == ["scalars", field]]
 
 
 def _operation(op: str, left: Any, right: Any, **more: Any) -> Any:
@@ -234,8 +240,8 @@ _NOBODY: Final = {"type": "hexstr", "value": "0x00000000"}
 
 def _primitives(program: Any, action: str, op: str, control: str = AGGREGATION) -> list[list[Any]]:
     """The operands of those primitives of an action, to be changed."""
-    [body] = (each["primitives"] for each in program["actions"] if each["name"] == f"{control}.{action}")
-    return [each["parameters"] for each in body if each["op"] == op]
+    [body] = (entry["primitives"] for entry in program["actions"] if entry["name"] == f"{control}.{action}")
+    return [primitive["parameters"] for primitive in body if primitive["op"] == op]
 
 
 REWRITES: Final[tuple[Rewrite, ...]] = (

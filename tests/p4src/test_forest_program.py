@@ -201,8 +201,8 @@ def test_models_beyond_the_chips_limits_are_named() -> None:
 def _chain(feature: int, thresholds: int) -> DecisionTree:
     """A tree that compares one feature with 0, 1, 2 …, one after the other."""
     ordered = [(feature, 0, 1, 2, 0)]
-    for each in range(thresholds):
+    for index in range(thresholds):
         ordered.append((LEAF, 0, 0, 0, 1))
-        following = (feature, each + 1, 2 * each + 3, 2 * each + 4, 0)
-        ordered.append(following if each + 1 < thresholds else (LEAF, 0, 0, 0, 0))
+        following = (feature, index + 1, 2 * index + 3, 2 * index + 4, 0)
+        ordered.append(following if index + 1 < thresholds else (LEAF, 0, 0, 0, 0))
     return DecisionTree(*(tuple(part) for part in zip(*ordered, strict=True)))

@@ -129,10 +129,10 @@ def test_no_message_passes_as_int(presence: str) -> None:
         udp_frame(NEAR, FAR, payload, number, destination_port=AGGREGATION_PORT, dscp=dscp)
         for number, (payload, dscp) in enumerate([(as_int, 1), (as_int, 0), (as_message, 1)], 1)
     ]
-    for each in frames_:
-        tree.fabric.send(tree.host(NEAR), each)
+    for frame in frames_:
+        tree.fabric.send(tree.host(NEAR), frame)
     tree.run(1_000_000_000)
-    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [each[34:] for each in frames_[1:]]
+    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [frame[34:] for frame in frames_[1:]]
     state = tree.nodes[0].state
     assert state is not None
     assert state.counters["FabricIngress.drops"].packets[DROP_REASONS.index("malformed")] == 1
@@ -147,7 +147,7 @@ def test_another_way_to_mark_is_no_int(presence: str, at: int, discard: bool) ->
     other = two_switches(presence)
     other.watch(0, Watch("md"))
     send(other, 1)
-    inner = next(each.frame for each in other.log if each.packet == 1 and each.switch == "s0")
+    inner = next(departure.frame for departure in other.log if departure.packet == 1 and departure.switch == "s0")
     assert inner[at] >> 4 == 2, "INT's version"
     inner = inner[:at] + bytes([inner[at] | discard << 3]) + inner[at + 1 :]
     tree = two_switches()
@@ -220,7 +220,9 @@ def test_a_wrong_checksum_stays_as_wrong_as_it_was(presence: str) -> None:
         tree.fabric.send(tree.host(NEAR), frame)
     tree.run(1_000_000_000)
     assert [frame[14:] for frame in tree.received[tree.host(FAR)]] == [as_delivered(each, 2) for each in damaged]
-    between = {each.packet: each.frame for each in tree.log if each.switch == "s0" and each.packet}
+    between = {
+        departure.packet: departure.frame for departure in tree.log if departure.switch == "s0" and departure.packet
+    }
     for number, frame in enumerate(damaged, 1):
         assert len(between[number]) > len(frame), "it had INT"
         if between[number][23] == frame[23]:  # no UDP header of INT's own, which has no checksum
@@ -239,10 +241,10 @@ def test_a_new_udp_header_has_a_source_port_by_the_flow() -> None:
         tree.fabric.send(tree.host(NEAR), frame)
     tree.run(1_000_000_000)
     ports: dict[int, set[int]] = defaultdict(set)
-    for each in tree.log:
-        if each.switch == "s0" and each.packet:
-            assert (each.frame[23], each.frame[36:38]) == (17, (5000).to_bytes(2, "big"))
-            ports[each.packet % 8].add(int.from_bytes(each.frame[34:36], "big"))
+    for departure in tree.log:
+        if departure.switch == "s0" and departure.packet:
+            assert (departure.frame[23], departure.frame[36:38]) == (17, (5000).to_bytes(2, "big"))
+            ports[departure.packet % 8].add(int.from_bytes(departure.frame[34:36], "big"))
     assert all(len(of_flow) == 1 for of_flow in ports.values())
     assert len(set.union(*ports.values())) >= 6
     assert min(set.union(*ports.values())) >= 0xC000
@@ -304,7 +306,11 @@ def test_a_sinks_two_periods_of_a_flow_do_not_part() -> None:
     steps(tree, 1)
     burst(tree, FAR + 1)
     send(tree, 100)
-    first = next(each for each in tree.log if (each.switch, each.packet, each.instance_type) == ("s1", 1, 0))
+    first = next(
+        departure
+        for departure in tree.log
+        if (departure.switch, departure.packet, departure.instance_type) == ("s1", 1, 0)
+    )
     assert first.egress_us - first.ingress_us > 1_500
     assert of_flow(tree, 2, stacks=True) == of_flow(tree, 2, stacks=False) == [1, 41, 81]
 
@@ -340,11 +346,11 @@ def test_a_queue_is_reported_when_it_crosses_or_moves() -> None:
             tree.fabric.send(tree.host(NEAR + 1), udp_frame(NEAR + 1, FAR, bytes(1000), number + 100))
         tree.run(tree.fabric.now_ns + 500_000_000)
     expected, last = [], 0
-    for each in tree.log:
-        here = (each.switch, each.port, each.priority, each.instance_type) == ("s0", port, 0, 0)
-        if here and (abs(each.depth - last) >= 3 or (each.depth >= 6) != (last >= 6)):
-            last = each.depth
-            expected.append((each.packet, each.depth))
+    for departure in tree.log:
+        here = (departure.switch, departure.port, departure.priority, departure.instance_type) == ("s0", port, 0, 0)
+        if here and (abs(departure.depth - last) >= 3 or (departure.depth >= 6) != (last >= 6)):
+            last = departure.depth
+            expected.append((departure.packet, departure.depth))
     got = [(int.from_bytes(report.inner[4:6], "big"), report.metadata["queue_packets"]) for _, report in reports(tree)]
     assert got == expected
     assert len(expected) > 3

@@ -43,7 +43,7 @@ def expected(frames: list[bytes], priorities: list[int]) -> list[int]:
 def test_waiting_messages_leave_in_the_strict_order_of_their_classes(seed: int) -> None:
     rng = random.Random(seed)
     dscps = [rng.choice([0, *CLASSES, CONTROL]) for _ in range(40)]
-    frames = [packet(message(lanes=at), WORKERS[0], STRANGER, dscp=dscp) for at, dscp in enumerate(dscps)]
+    frames = [packet(message(lanes=index), WORKERS[0], STRANGER, dscp=dscp) for index, dscp in enumerate(dscps)]
     priorities = [{**CLASSES, CONTROL: 7}.get(dscp, 0) for dscp in dscps]
     sent = [int.from_bytes(frame[42 + 28 : 42 + 32], "big") for frame in through_slow_link(classified(), frames)]
     assert sent == expected(frames, priorities)

@@ -70,8 +70,8 @@ def as_modelled(frames: list[bytes], bound: Bound) -> list[bytes]:
     """Frames after NodeModel, as each finds the queue."""
     model, sent = NodeModel(bounded_by(bound)), []
     known = times(frames)
-    for at, (frame, (came_ns, begun_ns)) in enumerate(zip(frames, known, strict=True)):
-        model.depth = sum(begun > came_ns for _, begun in known[:at])
+    for index, (frame, (came_ns, begun_ns)) in enumerate(zip(frames, known, strict=True)):
+        model.depth = sum(begun > came_ns for _, begun in known[:index])
         model.wait_us = begun_ns // 1_000 - came_ns // 1_000
         ((_, out),) = model.forward(frame, 0, came_ns // 1_000)
         sent.append(out)
@@ -96,7 +96,7 @@ def test_each_kind_of_mark_is_the_models_in_a_queue_that_fills(bound: Bound, see
     marks = [(before[15] & 3, after[15] & 3) for before, after in zip(frames, received, strict=True)]
     assert {(0, 0), (1, 3), (2, 3)} <= set(marks)
     assert (0, 3) not in marks
-    first = next(at for at, (before, after) in enumerate(marks) if before in (1, 2) and after == 3)
+    first = next(index for index, (before, after) in enumerate(marks) if before in (1, 2) and after == 3)
     assert first > 1, "the queue has to fill first"
 
 

@@ -498,7 +498,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=pytest.mark.long if at % 3 else ()) for at, rule in enumerate(BROKEN)]
+    "rule", [pytest.param(rule, marks=pytest.mark.long if index % 3 else ()) for index, rule in enumerate(BROKEN)]
 )
 def test_a_broken_rule_is_found(text: str, rule: str) -> None:
     with pytest.raises(AssertionError, match=r"^(seed \d|INT-M)"):
@@ -560,14 +560,14 @@ def take_int_out_again(text: str) -> None:
             assert [frame[34:] for port, frame in at_sink if port == STRANGER_PORT] == [sent[34:]], met
             assert [frame[14:22] for port, frame in at_sink if port == STRANGER_PORT] == [sent[14:22]], met
             reports = [reported(frame, met) for port, frame in at_sink if port == PARENT_PORT]
-            own = [each for each in reports if "latency_us" in each.metadata]
-            assert [each.metadata["ingress_port"] for each in own] == [PARENT_PORT], met
-            stacks = [each for each in reports if each not in own]
+            own = [report for report in reports if "latency_us" in report.metadata]
+            assert [tensor.metadata["ingress_port"] for tensor in own] == [PARENT_PORT], met
+            stacks = [report for report in reports if report not in own]
             if mode == "mx":
                 assert not stacks, met
                 assert "packet_number" not in own[0].metadata, met
                 continue
-            assert [each.metadata for each in stacks] == [
+            assert [stack.metadata for stack in stacks] == [
                 {"ingress_ns": 1000 * now_us, "packet_number": 1000 * now_us & 0xFFFFFFFF}
             ], met
             assert own[0].metadata.get("packet_number") == stacks[0].metadata["packet_number"], met
@@ -641,7 +641,7 @@ def test_a_stack_comes_off_to_its_last_word(text: str, presence: int, protocol: 
         assert protocol == 6 or int.from_bytes(left[38:40]) == 16
         assert l4_sum(left) == 0
         reports = [reported(frame, "") for port, frame in leaving if port == PARENT_PORT]
-        [stack] = [each for each in reports if "latency_us" not in each.metadata]
+        [stack] = [report for report in reports if "latency_us" not in report.metadata]
         assert stack.inner == sent[14 : 14 + (len(sent) - 14 & ~3)]
 
 

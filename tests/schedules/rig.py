@@ -284,7 +284,7 @@ class ScheduleRig:
         await self.run(lambda: self.now_ns >= end_ns, 2 * for_ns, "a rest")
 
     def _wake(self, wake: Wake) -> None:
-        frames = [self.flips.of(each) for each in wake.frames]
+        frames = [self.flips.of(frame) for frame in wake.frames]
         here = [(job, wake.host) for job in self._processes[wake.host] if (job, wake.host) not in self.dead]
         parts = self._share(here, frames) if len(here) > 1 else [frames] * len(here)
         fired = self._fired(wake.host) if wake.timer else ()
@@ -312,7 +312,9 @@ class ScheduleRig:
     def _fired(self, host: str) -> set[int]:
         """The jobs of the processes whose timers are due; the others' go on."""
         processes = self._processes[host]
-        fired = {job for job, each in processes.items() if each.due_ns is not None and each.due_ns <= self.now_ns}
+        fired = {
+            job for job, process in processes.items() if process.due_ns is not None and process.due_ns <= self.now_ns
+        }
         for job in fired:
             processes[job].due_ns = None
         if len(fired) < len(processes):

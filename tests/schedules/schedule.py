@@ -219,7 +219,7 @@ class Schedule:
     def may_stand_still(self) -> bool:
         """Return whether a round may need a new generation, beyond the workers' resends."""
         return (
-            any(not isinstance(one, MoveTo) for one in self.happenings)
+            any(not isinstance(happening, MoveTo) for happening in self.happenings)
             or (self.damage is not None and self.damage.way != "down")
             or self.paired_flips > 0
         )

@@ -89,9 +89,9 @@ def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) 
     drawings = [
         Drawing(
             fabric,
-            loads={link: 0.1 * (at % 11) for at, link in enumerate(fabric.directed_links)},
+            loads={link: 0.1 * (index % 11) for index, link in enumerate(fabric.directed_links)},
             summing={switch.name: "sums 12" for switch in fabric.switches},
-            roles={host.name: "worker" if at else "server" for at, host in enumerate(fabric.hosts)},
+            roles={host.name: "worker" if index else "server" for index, host in enumerate(fabric.hosts)},
             flows=[DrawnFlow(fabric.hosts[0].name, fabric.hosts[-1].name, "700Mbit")],
             title=f"a run of mine: {fabric.name}",
             upright=upright,
@@ -101,7 +101,8 @@ def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) 
     ]
     shown = [svg[svg.index("<svg") :] for svg in [*drawings, (ROOT / "docs" / "architecture.svg").read_text()]]
     figures = "".join(
-        f"<figure style='width: 838px'>{svg}<figcaption>{at}</figcaption></figure>" for at, svg in enumerate(shown)
+        f"<figure style='width: 838px'>{svg}<figcaption>{index}</figcaption></figure>"
+        for index, svg in enumerate(shown)
     )
     (tmp_path / "page.html").write_text(f"<!doctype html><meta charset=utf-8>{figures}")
     with chromium() as browser:

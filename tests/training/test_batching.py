@@ -93,7 +93,12 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
     curve, _ = train(
         make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda curve: curve.updates >= 60, batch=batch
     )
-    by_step = np.array([(each.clock, each.samples, each.computed_ns - each.began_ns) for each in curve.iterations])
+    by_step = np.array(
+        [
+            (iteration.clock, iteration.samples, iteration.computed_ns - iteration.began_ns)
+            for iteration in curve.iterations
+        ]
+    )
     assert curve.updates == 60
     for step in range(60):
         sizes, times_ns = by_step[by_step[:, 0] == step, 1:].T
@@ -121,8 +126,8 @@ def test_a_step_has_at_most_one_question_for_any_workers(rule: RuleName, asked: 
     curve, _ = train(plan.mode, [Machine(speed) for speed in speeds], over, batch=96, sizes=sizes)
     assert [step for step in when if step < 10] == asked
     for step in range(10):
-        assert sum(each.samples for each in curve.iterations if each.clock == step) == 96
-    assert len({each.samples for each in curve.iterations if each.clock == 9}) > 1
+        assert sum(iteration.samples for iteration in curve.iterations if iteration.clock == step) == 96
+    assert len({iteration.samples for iteration in curve.iterations if iteration.clock == 9}) > 1
 
 
 def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
@@ -192,12 +197,12 @@ def test_a_controller_that_hangs_holds_up_one_step() -> None:
     """The delay is a tenth of a second; then all continue with their sizes, and take the answer when it comes."""
     sizes = LateSizes(at=2)
     curve, training = train(make_mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
-    began = {(each.worker, each.clock): each.began_ns for each in curve.iterations}
-    ended = {(each.worker, each.clock): each.ended_ns for each in curve.iterations}
+    began = {(iteration.worker, iteration.clock): iteration.began_ns for iteration in curve.iterations}
+    ended = {(iteration.worker, iteration.clock): iteration.ended_ns for iteration in curve.iterations}
     for rank in (0, 1):
         waits = [began[rank, step + 1] - ended[rank, step] for step in range(7)]
         assert waits == [100 * MS, *[0] * 6]
-        samples = [each.samples for each in curve.iterations if each.worker == rank]
+        samples = [iteration.samples for iteration in curve.iterations if iteration.worker == rank]
         assert samples[:8] == [16] * 3 + [[30, 2][rank]] * 5
     assert training.weights[0].tobytes() == training.weights[1].tobytes()
     assert sizes.asked == 4, "at once, and again when its answer was acted on"
@@ -217,12 +222,12 @@ def test_unequal_batches_train_as_one_process_does() -> None:
         workload=workload,
         batch=120,
     )
-    assert len({each.samples for each in curve.iterations if each.clock == 40}) == 4, "sizes differ"
+    assert len({iteration.samples for iteration in curve.iterations if iteration.clock == 40}) == 4, "sizes differ"
     alone, naive = workload.initial(), workload.initial()
     optimiser, naive_optimiser = make_optimiser("sgd", [20], 0.5), make_optimiser("sgd", [20], 0.5)
     samples = Samples(workload.rows, (1, 0))
     for step in range(50):
-        sizes = [each.samples for each in curve.iterations if each.clock == step]
+        sizes = [iteration.samples for iteration in curve.iterations if iteration.clock == step]
         alone = optimiser.step(alone, workload.gradient(alone, workload.fetch(samples.rows(120 * step, 120))))
         parts = [workload.gradient(naive, workload.fetch(samples.share(step, sizes, rank))) for rank in range(4)]
         naive = naive_optimiser.step(naive, reference_sum(parts, mean=True))
@@ -311,10 +316,10 @@ def test_the_numeric_rule_comes_near_the_optimum_and_stays(seed: int, spikes: fl
     devices, limits = drawn_cluster(rng)
     best = optimum_s(devices, 512, limits)
     sizes = played(NumericRule(512, 8, limits=limits), devices, rng, 300, spikes=spikes)
-    assert all(sum(each) == 512 for each in sizes)
+    assert all(sum(size) == 512 for size in sizes)
     assert all(size <= limit for each in sizes for size, limit in zip(each, limits, strict=True))
-    assert min(slowest_s(devices, each) for each in sizes[:80]) <= 1.1 * best
-    assert np.mean([slowest_s(devices, each) for each in sizes[-50:]]) <= 1.03 * best
+    assert min(slowest_s(devices, size) for size in sizes[:80]) <= 1.1 * best
+    assert np.mean([slowest_s(devices, size) for size in sizes[-50:]]) <= 1.03 * best
     assert np.abs(np.diff(sizes[-100:], axis=0)).sum() < 0.05 * 512
 
 
@@ -413,7 +418,7 @@ def test_narx_inputs_of_an_iteration_precede_it(past_only: bool) -> None:
         lagged = [seen[lags - 1, 0], seen[lags - past_only, 1], seen[lags - past_only, 2]]
         mean, spread = seen[kept].mean(axis=0), seen[kept].std(axis=0)
         spread[spread < 1e-12] = 1.0
-        wanted = [(part - mean[at]) / spread[at] for at, part in enumerate(lagged)]
+        wanted = [(part - mean[index]) / spread[index] for index, part in enumerate(lagged)]
         inputs, outputs = history.batches(np.array(told)[None] - kept[0])
         assert inputs[0] == pytest.approx(np.concatenate(wanted, axis=1), abs=1e-9)
         assert outputs[0] == pytest.approx((speeds[told] - mean[0]) / spread[0], abs=1e-9)

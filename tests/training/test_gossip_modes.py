@@ -135,7 +135,7 @@ def test_a_lost_worker_costs_each_other_one_timeout(name: str) -> None:
     seen_by = {rank for rank, _ in blamed}
     answering = 1 if name == "ad-psgd" else 0  # odd workers of AD-PSGD listen to each even one besides
     assert len(blamed) <= len(seen_by) * (1 + answering)
-    living = [each.clock for each in played.curve.iterations if each.worker == 0]
+    living = [iteration.clock for iteration in played.curve.iterations if iteration.worker == 0]
     assert max(living) > 30
 
 
@@ -155,7 +155,7 @@ def play_drawn_schedule(number: int) -> None:
     living = set(range(workers)) - set(lost)
 
     def done(curve: LossCurve) -> bool:
-        ended = [each.worker for each in curve.iterations if each.ended_ns >= 0]
+        ended = [iteration.worker for iteration in curve.iterations if iteration.ended_ns >= 0]
         return all(ended.count(rank) >= 10 for rank in living)
 
     play(

@@ -40,17 +40,20 @@ delays = st.integers(0, 3 * MS)
 
 
 def iterations_of(curve: LossCurve, worker: int) -> list[Iteration]:
-    return [each for each in curve.iterations if each.worker == worker]
+    return [iteration for iteration in curve.iterations if iteration.worker == worker]
 
 
 def clocks_at(curve: LossCurve, workers: int, now_ns: int) -> list[int]:
     """Updates of each worker that were taken by then."""
-    return [sum(0 <= each.taken_ns <= now_ns for each in iterations_of(curve, worker)) for worker in range(workers)]
+    return [
+        sum(0 <= iteration.taken_ns <= now_ns for iteration in iterations_of(curve, worker))
+        for worker in range(workers)
+    ]
 
 
 def whole(curve: LossCurve) -> list[Iteration]:
     """Iterations whose worker was let go on."""
-    return [each for each in curve.iterations if each.given_ns >= 0]
+    return [iteration for iteration in curve.iterations if iteration.given_ns >= 0]
 
 
 def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: int = 90) -> LossCurve:
@@ -64,14 +67,16 @@ def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: i
 @given(clusters(), st.integers(0, 4), delays)
 def test_no_worker_is_ahead_by_more_than_the_staleness(machines: list[Machine], bound: int, delay_ns: int) -> None:
     curve = played(make_mode("ssp", staleness=bound), machines, delay_ns)
-    for each in whole(curve):
-        clocks = clocks_at(curve, len(machines), each.given_ns)
-        assert each.clock + 1 <= min(clocks) + bound
-        earlier = clocks_at(curve, len(machines), each.given_ns - 1)
-        if each.given_ns > each.taken_ns:  # it has waited: until the instant that the rule says, and no longer
-            assert each.clock + 1 > min(earlier) + bound
-        if each.clock + 1 == min(clocks_at(curve, len(machines), each.taken_ns)):
-            assert each.given_ns == each.taken_ns, "the slowest does not wait"
+    for iteration in whole(curve):
+        clocks = clocks_at(curve, len(machines), iteration.given_ns)
+        assert iteration.clock + 1 <= min(clocks) + bound
+        earlier = clocks_at(curve, len(machines), iteration.given_ns - 1)
+        if (
+            iteration.given_ns > iteration.taken_ns
+        ):  # it has waited: until the instant that the rule says, and no longer
+            assert iteration.clock + 1 > min(earlier) + bound
+        if iteration.clock + 1 == min(clocks_at(curve, len(machines), iteration.taken_ns)):
+            assert iteration.given_ns == iteration.taken_ns, "the slowest does not wait"
 
 
 @settings(max_examples=10, deadline=None)
@@ -79,7 +84,9 @@ def test_no_worker_is_ahead_by_more_than_the_staleness(machines: list[Machine], 
 def test_asynchronous_and_elastic_workers_never_wait(machines: list[Machine], delay_ns: int) -> None:
     for mode in (make_mode("asp"), make_mode("easgd", period=3)):
         curve = played(mode, machines, delay_ns)
-        assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(curve))
+        assert all(
+            iteration.given_ns == iteration.taken_ns == iteration.computed_ns + delay_ns for iteration in whole(curve)
+        )
         assert whole(curve)
 
 
@@ -90,12 +97,14 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
 ) -> None:
     quorum = max(1, len(machines) - spare)
     curve = played(make_mode("backup", quorum=quorum), machines, delay_ns)
-    taken = sorted((each for each in curve.iterations if each.taken_ns >= 0), key=lambda each: each.taken_ns)
-    released = [each for each in taken if each.given_ns >= 0]
+    taken = sorted(
+        (iteration for iteration in curve.iterations if iteration.taken_ns >= 0), key=lambda each: each.taken_ns
+    )
+    released = [iteration for iteration in taken if iteration.given_ns >= 0]
     assert curve.updates >= 1
     assert curve.dropped + quorum * curve.updates <= len(taken) < curve.dropped + quorum * (curve.updates + 1)
-    for each in released:  # a waiting worker is released by the update that completes a step, or was late
-        assert each.given_ns == each.taken_ns or any(other.taken_ns == each.given_ns for other in taken)
+    for iteration in released:  # a waiting worker is released by the update that completes a step, or was late
+        assert iteration.given_ns == iteration.taken_ns or any(other.taken_ns == iteration.given_ns for other in taken)
     if quorum == len(machines):
         assert curve.dropped == 0
 
@@ -105,26 +114,26 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
 def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxation: float, delay_ns: int) -> None:
     curve = played(make_mode("r2sp", relaxation=relaxation), machines, delay_ns)
     taken = sorted(
-        (each for each in curve.iterations if each.taken_ns >= 0),
+        (iteration for iteration in curve.iterations if iteration.taken_ns >= 0),
         key=lambda each: (each.taken_ns, each.clock, each.worker),
     )
     count = len(machines)
-    assert [(each.clock, each.worker) for each in taken] == [
+    assert [(iteration.clock, iteration.worker) for iteration in taken] == [
         (turn // count, turn % count) for turn in range(len(taken))
     ]
     for turn in range(count, len(taken) - 1):
         round_ns = taken[turn].taken_ns - taken[turn - count].taken_ns
         assert taken[turn + 1].taken_ns >= taken[turn].taken_ns + int(relaxation * round_ns / count)
-    assert all(each.given_ns == each.taken_ns for each in whole(curve))
+    assert all(iteration.given_ns == iteration.taken_ns for iteration in whole(curve))
 
 
 def test_the_slowest_never_waits_for_its_turn() -> None:
     """Once the gaps have settled on how long a round takes."""
     machines = [Machine(speed) for speed in (1000.0, 800.0, 100.0, 500.0)]
     curve = played(make_mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
-    slowest = [each for each in iterations_of(curve, 2) if each.clock >= 4 and each.taken_ns >= 0]
+    slowest = [iteration for iteration in iterations_of(curve, 2) if iteration.clock >= 4 and iteration.taken_ns >= 0]
     assert len(slowest) > 10
-    assert [each.taken_ns - each.computed_ns for each in slowest] == [1 * MS] * len(slowest)
+    assert [iteration.taken_ns - iteration.computed_ns for iteration in slowest] == [1 * MS] * len(slowest)
 
 
 @settings(max_examples=15, deadline=None)
@@ -139,9 +148,11 @@ def test_summed_modes_begin_every_iteration_together(machines: list[Machine], de
     curve = played(mode, machines, delay_ns)
     count = len(machines)
     for clock in range(len(whole(curve)) // count):
-        step = [each for each in curve.iterations if each.clock == clock]
-        assert len({each.began_ns for each in step}) == 1
-        assert {each.given_ns for each in step} == {max(each.computed_ns for each in step) + delay_ns}
+        step = [iteration for iteration in curve.iterations if iteration.clock == clock]
+        assert len({iteration.began_ns for iteration in step}) == 1
+        assert {iteration.given_ns for iteration in step} == {
+            max(iteration.computed_ns for iteration in step) + delay_ns
+        }
 
 
 def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:

@@ -204,9 +204,9 @@ def test_a_buffer_smaller_than_the_bound_limits_windows() -> None:
     assert budgets[last].bound == 9, "it never drops"
     assert not budgets[last].refusal
     [crowded] = [
-        one
-        for one in promises(link_budgets(small, ROUTES, [JobStreams({last: 12}, 32)], PROBES, OPTIONS).values())
-        if one.link == last
+        promise
+        for promise in promises(link_budgets(small, ROUTES, [JobStreams({last: 12}, 32)], PROBES, OPTIONS).values())
+        if promise.link == last
     ]
     assert crowded.bound_packets is None
     assert "where the buffer holds 9" in crowded.text
@@ -373,8 +373,8 @@ def test_bursts_cover_earlier_queues_in_a_ring_of_paths_too(seed: int) -> None:
     fabric = ring(switches, rng.choice([256, 4096]))
     routes, mbit = Routes(fabric), rng.choice([200, 300, 310])
     flows = [
-        Uncontrolled(f"h{at}", f"h{(at + hops - 1) % switches + 1}", 1e6 * mbit, 1042, rng.choice([1, 10]))
-        for at in range(1, switches + 1)
+        Uncontrolled(f"h{index}", f"h{(index + hops - 1) % switches + 1}", 1e6 * mbit, 1042, rng.choice([1, 10]))
+        for index in range(1, switches + 1)
     ]
     at = rng.randrange(switches)
     flows.append(Uncontrolled(f"g{at + 1}", f"g{(at + 1) % switches + 1}", 5e6, 1042, rng.choice([20, 120, 900])))
@@ -426,7 +426,7 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     }
     refused = {FABRIC.peer(link).node for link, budget in budgets.items() if budget.refusal}
     assert refused == {"h7", "h9"}
-    [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]
+    [last] = [promise for promise in promises(budgets.values()) if FABRIC.peer(promise.link).node == "h9"]
     assert last.bound_packets is None
     assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
     windows = WindowController(lossy, OPTIONS)
@@ -625,7 +625,7 @@ def test_packets_stay_in_bound_as_jobs_come_move_and_go(seed: int) -> None:
                 number += 1
                 asked[number] = drawn_plan(rng, number, 1)
         times.follow(asked.values(), now_ns, probes)
-        assert all(one.refusal or one.bound < bound + 1 for one in windows.budgets.values()), f"seed {seed}"
+        assert all(budget.refusal or budget.bound < bound + 1 for budget in windows.budgets.values()), f"seed {seed}"
         until_ns = now_ns + rng.choice([1_000, 50_000, 400_000, 4_000_000])
         for at_ns in sorted({now_ns, until_ns, *(at for at in times.begins_ns.values() if now_ns < at < until_ns)}):
             times.at_worst(at_ns)

@@ -233,7 +233,8 @@ def test_streams_that_end_before_others_begin_do_not_add_up() -> None:
     assert crossing.curve.rate == pytest.approx(4e8 / 8000 + 100)
     assert crossing.curve_behind(lambda hops: 0.0).burst == 2
     others = [
-        Uncontrolled("h2", "h4", 4e8, 1000, ports=(9, 9), start_ns=one.start_ns, stop_ns=one.stop_ns) for one in streams
+        Uncontrolled("h2", "h4", 4e8, 1000, ports=(9, 9), start_ns=stream.start_ns, stop_ns=stream.stop_ns)
+        for stream in streams
     ]
     both = cross_traffic(ROUTES, [*streams[::2], *others[1::2]])[last]
     assert both.rate_bps == 8e8, "no host knows when others send"
@@ -265,7 +266,7 @@ def test_two_flows_on_two_spines_are_half_a_link_each() -> None:
 
     def flow(source: str, destination: str, uplink: Endpoint) -> Uncontrolled:
         ports = ((port, 9) for port in range(1, 100))
-        chosen = next(each for each in ports if uplink in flow_way(ROUTES, source, destination, each))
+        chosen = next(port for port in ports if uplink in flow_way(ROUTES, source, destination, port))
         return Uncontrolled(source, destination, 6e8, 1042, ports=chosen)
 
     known = [flow("h1", "h4", one), flow("h2", "h5", other)]

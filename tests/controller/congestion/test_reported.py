@@ -41,7 +41,7 @@ def test_queues_on_the_way_of_reports_have_no_bound() -> None:
     watching = replace(QUEUES, collector="h9", drops=frozenset({"no_route"}))
     refused = unpromised(watching)
     ports = clone_ports(watching)
-    assert {each.node for each in ports} == {"s1", "s2", "s3", "s4", "s5"}
+    assert {port.node for port in ports} == {"s1", "s2", "s3", "s4", "s5"}
     assert ports == set(refused), "a leaf's reports take one of its two ways up, and every switch's own port is there"
     for link, budget in refused.items():
         assert math.isinf(budget.bound)

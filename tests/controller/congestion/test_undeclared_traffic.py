@@ -177,7 +177,7 @@ def test_a_job_counts_from_its_slowest_to_its_fastest_worker() -> None:
     assert not any(told_of([(ROUNDS * at, ROUNDS * at, ROUNDS * 20, at) for at in count]))
     late = [(ROUNDS * at if at < 3 or at > 9 else None, ROUNDS * at, ROUNDS * at, at) for at in count]
     assert not any(told_of(late))
-    silent = [(ROUNDS * at, ROUNDS * min(at, 3), ROUNDS * min(at, 3), min(at, 3)) for at in range(80)]
+    silent = [(ROUNDS * index, ROUNDS * min(index, 3), ROUNDS * min(index, 3), min(index, 3)) for index in range(80)]
     assert not any(told_of(silent))
 
 
@@ -267,8 +267,8 @@ def test_detected_traffic_never_enlarges_windows() -> None:
         flows = (Uncontrolled("h9", far, declared * SLOW.link_at(LINK).rate_bps, 1042),) if declared else ()
         options, probes = CongestionOptions(64, flows), plan_probes(SLOW, ROUTES)
         budgets = [
-            link_budgets(SLOW, ROUTES, [JobStreams.of(PLAN)], probes, options, {LINK: each / STEPS})[LINK]
-            for each in range(1, STEPS + 1)
+            link_budgets(SLOW, ROUTES, [JobStreams.of(PLAN)], probes, options, {LINK: index / STEPS})[LINK]
+            for index in range(1, STEPS + 1)
         ]
         windows = [budget.congested_window for budget in budgets]
         assert windows == sorted(windows, reverse=True), declared

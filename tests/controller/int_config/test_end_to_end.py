@@ -156,12 +156,18 @@ async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tm
         fabric.tap()
         send(fabric, [("h1", "h2", there), ("h2", "h1", back)])
         await fabric.run(50 * MS)
-        sizes = {number: [(each.switch, len(each.frame)) for each in way] for number, way in ways(fabric).items()}
+        sizes = {
+            number: [(departure.switch, len(departure.frame)) for departure in way]
+            for number, way in ways(fabric).items()
+        }
         assert sizes[1] == [("s1", len(there) + added), ("s3", len(there) + added), ("s2", len(there))]
         assert sizes[2] == [("s2", len(back) + added), ("s3", len(back) + added), ("s1", len(back))]
         if hops is not None:
             bits = [0 if hops == 1 else _M, _M]
-            assert [[each.frame[_MD] & _M for each in ways(fabric)[number][:2]] for number in (1, 2)] == [bits, bits]
+            assert [[departure.frame[_MD] & _M for departure in ways(fabric)[number][:2]] for number in (1, 2)] == [
+                bits,
+                bits,
+            ]
         assert not any(link.oversized_packets for link in fabric.emulated.links())
         assert [frame[14:] for frame in fabric.received["h2"]] == [as_delivered(there, 3)]
         assert [frame[14:] for frame in fabric.received["h1"]] == [as_delivered(back, 3)]
@@ -173,8 +179,8 @@ def int_on_links(
     """Number of packets that left each switch's port longer than they were sent, and the sum of the differences."""
     found: dict[Endpoint, tuple[int, int]] = {}
     for number, way in truth.items():
-        for each in way:
-            end, longer = Endpoint(each.switch, each.port), len(each.frame) - len(packets[number - 1][2])
+        for departure in way:
+            end, longer = Endpoint(departure.switch, departure.port), len(departure.frame) - len(packets[number - 1][2])
             count, size = found.get(end, (0, 0))
             if longer:
                 found[end] = count + 1, size + longer
@@ -204,7 +210,7 @@ def key_of(frame: bytes) -> tuple[int, int, int, int]:
 
 
 def path_of(way: list[Departure]) -> tuple[tuple[str, int, int], ...]:
-    return tuple((each.switch, each.ingress_port, each.port) for each in way)
+    return tuple((departure.switch, departure.ingress_port, departure.port) for departure in way)
 
 
 async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:

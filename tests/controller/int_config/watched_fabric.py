@@ -65,7 +65,9 @@ class WatchedFabric:
     @property
     def data(self) -> list[Departure]:
         """Packets of hosts, at each switch that they left: no probes, no reports, no clones."""
-        return [each for each in self.log if each.instance_type == NORMAL and self._is_data(each.frame)]
+        return [
+            departure for departure in self.log if departure.instance_type == NORMAL and self._is_data(departure.frame)
+        ]
 
     def _is_data(self, frame: bytes) -> bool:
         """A probe has no identification, which the tests' own packets have, nor have flows of the fabric's own."""

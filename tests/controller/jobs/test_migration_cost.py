@@ -88,11 +88,11 @@ def at_once(case: Case) -> float:
 @pytest.mark.parametrize("seed", range(0, 100, 10))
 def test_moving_by_the_rule_is_never_worse_than_staying(seed: int) -> None:
     """The loss is at most a fiftieth of the time, three moves and an observation, for any loads and cost of moves."""
-    for each in range(seed, seed + 10):
-        case = drawn(each)
+    for index in range(seed, seed + 10):
+        case = drawn(index)
         lost, moves = by_the_rule(case)
         most = RISK * LOOK * len(case.steps) + 3 * case.price + LOOK
-        assert lost <= most, f"seed {each}: {lost} s lost by {moves} moves"
+        assert lost <= most, f"seed {index}: {lost} s lost by {moves} moves"
 
 
 def test_the_rule_gains_on_lasting_loads_and_loses_on_none() -> None:

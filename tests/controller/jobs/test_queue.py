@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 def fabric(leaves: int = 3, hosts_per_leaf: int = 3, accelerators: int = 1, memory_bytes: int = 0) -> Topology:
     plain = leaf_spine(leaves, 1, hosts_per_leaf)
-    hosts = (replace(each, accelerators=accelerators, memory_bytes=memory_bytes) for each in plain.hosts)
+    hosts = (replace(host, accelerators=accelerators, memory_bytes=memory_bytes) for host in plain.hosts)
     return replace(plain, hosts=tuple(hosts))
 
 

@@ -133,7 +133,9 @@ async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
             return together(jobs, movable, readings, gain)
 
         rig.controller.planner.better_together = watched  # type: ignore[method-assign]
-        jobs = [await rig.admit(spec(at, f"h{at}", f"h{4 + at}", server=f"h{8 + at}")) for at in range(1, 5)]
+        jobs = [
+            await rig.admit(spec(index, f"h{index}", f"h{4 + index}", server=f"h{8 + index}")) for index in range(1, 5)
+        ]
         settled = [spines(rig, job.number) for job in jobs]
         assert sorted(settled, key=sorted) == [{"s4"}, {"s5"}, {"s6"}, {"s7"}]
         sums = await train(rig, jobs, rig.fabric.now_ns + 12 * PERIOD, 2 * MS)
@@ -168,12 +170,12 @@ async def test_readings_are_taken_once_for_all_jobs(rig: JobRig, monkeypatch: py
 
 
 async def admit_both_at_one_spine(rig: JobRig) -> None:
-    for each in (FIRST, SECOND):
-        assert each.server is not None
+    for admitted in (FIRST, SECOND):
+        assert admitted.server is not None
         rig.controller.planner.strategy = Fixed(
-            Placement(dict.fromkeys(each.workers, "s4"), {"s4": each.server}, each.server)
+            Placement(dict.fromkeys(admitted.workers, "s4"), {"s4": admitted.server}, admitted.server)
         )
-        await rig.admit(each)
+        await rig.admit(admitted)
     rig.controller.planner.strategy = strategy("widest")
 
 
@@ -239,7 +241,7 @@ async def test_decisions_for_a_job_at_another_place_are_dropped(
 def better_of(found: Any) -> list[int]:
     """The jobs that would move by a decision: of one job, which is then the first or the second, or of all."""
     if isinstance(found, dict):
-        return [number for at, number in enumerate((1, 2)) if at in found]
+        return [number for index, number in enumerate((1, 2)) if index in found]
     return [1, 2] if found[1] is not None else []
 
 
@@ -427,7 +429,7 @@ async def test_a_lower_job_cedes_the_better_spine_and_stays(
     lower one goes where the traffic is, though that makes it five times as slow, and not back.
     """
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
-    jobs = [await rig.admit(replace(each, priority=int(each.job == higher))) for each in (FIRST, SECOND)]
+    jobs = [await rig.admit(replace(admitted, priority=int(admitted.job == higher))) for admitted in (FIRST, SECOND)]
     sums = await train(rig, jobs, rig.fabric.now_ns + 3 * PERIOD)
     (first,), (second,) = spines(rig, 1), spines(rig, 2)
     assert first != second
@@ -462,8 +464,8 @@ async def test_jobs_that_have_no_room_beside_each_other_all_stay(rig: JobRig) ->
     """Each would find room at the switch that both are to move to: none moves, and nothing stays occupied."""
     slots = TOPOLOGY.switch("s5").slots
     rig.controller.planner.strategy = strategy("ps")
-    for each in (FIRST, SECOND):
-        await rig.admit(replace(each, slots=slots))
+    for admitted in (FIRST, SECOND):
+        await rig.admit(replace(admitted, slots=slots))
     free = dict(rig.controller.planner.memory.free_slots)
     wanted = {
         job.job: Placement(dict.fromkeys(job.workers, "s5"), {"s5": str(job.server)}, str(job.server))

@@ -31,7 +31,8 @@ def state(generation: int, *, sums: str = "s1", stale: bool = False, event: str 
         "doing": "testing",
         "telemetry": "1 stale" if stale else "all fresh",
         "links": [
-            [0.1 * at % 1, 3.0 * at, 7.5, 0.0, 4.0, 1.0, stale and at == 2] for at in range(len(FABRIC["links"]))
+            [0.1 * index % 1, 3.0 * index, 7.5, 0.0, 4.0, 1.0, stale and index == 2]
+            for index in range(len(FABRIC["links"]))
         ],
         "jobs": [
             {

@@ -62,7 +62,9 @@ async def test_the_state_is_what_the_controller_knows(rig: JobRig) -> None:
         assert shown[6] is False
     (job,) = state["jobs"]
     assert (job["number"], job["generation"], job["tree"], job["sums"]) == (7, 1, {"h1": "s1", "h2": "s1"}, ["s1"])
-    assert {each["name"]: each["free_slots"] for each in state["switches"]} == rig.controller.planner.memory.free_slots
+    assert {
+        switch["name"]: switch["free_slots"] for switch in state["switches"]
+    } == rig.controller.planner.memory.free_slots
     assert (state["doing"], told(state)) == ("testing", [("job", "job 7 runs with 2 workers, summed at s1")])
 
 

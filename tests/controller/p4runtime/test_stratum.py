@@ -126,7 +126,7 @@ async def test_plans_are_read_back_and_replaced(stratum: StratumSwitch, packed: 
     not written a second time.
     """
     plan = demo_plan("widest")
-    between = [each for each in FABRIC.directed_links if FABRIC.is_switch(each.node)]
+    between = [directed_link for directed_link in FABRIC.directed_links if FABRIC.is_switch(directed_link.node)]
     uplink = next(each for each in between if FABRIC.is_switch(FABRIC.peer(each).node))
     fewer = Routes(FABRIC, {uplink, FABRIC.peer(uplink)})
     plans = [held(plan, options, Routes(FABRIC), IntConfig())[uplink.node] for options in MARKED]

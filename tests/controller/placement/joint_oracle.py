@@ -104,7 +104,7 @@ def _rows(problem: Problem) -> Rows:
     """(trees, links): seconds of the streams of each tree on each directed link."""
     topology = problem.topology
     links = topology.directed_links
-    number = {link: at for at, link in enumerate(links)}
+    number = {link: index for index, link in enumerate(links)}
     free = np.array(
         [
             topology.link_at(link).rate_bps - (problem.loads[link].background_bps if link in problem.loads else 0.0)

@@ -56,7 +56,8 @@ def over_the_best(seed: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(24), *(pytest.param(range(at, at + 50), marks=pytest.mark.long) for at in range(100, 500, 50))]
+    "seeds",
+    [range(24), *(pytest.param(range(index, index + 50), marks=pytest.mark.long) for index in range(100, 500, 50))],
 )
 def test_no_assignment_makes_a_step_faster(seeds: range) -> None:
     for seed in seeds:

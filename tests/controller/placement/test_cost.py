@@ -156,7 +156,7 @@ def test_a_stream_goes_where_it_is_counted() -> None:
 def test_a_switch_takes_a_job_where_it_has_registers_and_room() -> None:
     fabric = leaf_spine(2, 2, 1)
     slots = {"s1": 0, "s2": 1, "s3": 256, "s4": 256}
-    fabric = replace(fabric, switches=tuple(replace(each, slots=slots[each.name]) for each in fabric.switches))
+    fabric = replace(fabric, switches=tuple(replace(switch, slots=slots[switch.name]) for switch in fabric.switches))
     problem = Problem(Routes(fabric), ("h1",), "h2", 1)
     assert [problem.takes(switch) for switch in slots] == [False, True, True, True]
     some = replace(problem, room={"s1": 1, "s2": 1, "s3": 0})
@@ -165,7 +165,7 @@ def test_a_switch_takes_a_job_where_it_has_registers_and_room() -> None:
 
 def test_names_have_one_meaning_in_any_form_and_source() -> None:
     """Hosts and switches in no order of the alphabet; a placement out of a journal has strings of its own."""
-    hosts = tuple(Host(name, IPv4Address("10.0.0.1") + at) for at, name in enumerate(("ant", "zebra", "mole")))
+    hosts = tuple(Host(name, IPv4Address("10.0.0.1") + index) for index, name in enumerate(("ant", "zebra", "mole")))
     switches = Switch("bee", 1), Switch("yak", 2)
     ends = (("ant", 0, "yak", 1), ("zebra", 0, "yak", 2), ("mole", 0, "bee", 1), ("bee", 2, "yak", 3))
     links = tuple(Link(Endpoint(a, at), Endpoint(b, to)) for a, at, b, to in ends)

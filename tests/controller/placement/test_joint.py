@@ -52,8 +52,8 @@ def side_by_side(topology: Topology, count: int) -> list[Problem]:
     hosts = {leaf: [h.name for h in topology.hosts if topology.attached_switch(h.name).name == leaf] for leaf in leaves}
     routes = Routes(topology)
     return [
-        Problem(routes, tuple(hosts[leaf][at] for leaf in leaves[:-1]), hosts[leaves[-1]][at], 1_000_000)
-        for at in range(count)
+        Problem(routes, tuple(hosts[leaf][index] for leaf in leaves[:-1]), hosts[leaves[-1]][index], 1_000_000)
+        for index in range(count)
     ]
 
 
@@ -63,7 +63,7 @@ def test_one_of_two_jobs_on_one_spine_moves_then_none() -> None:
     assert spines(jobs[0].placement, topology) == spines(jobs[1].placement, topology)
     moved = better_together(jobs, place, GAIN)
     assert len(moved) == 1
-    after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    after = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(jobs)]
     assert not spines(after[0].placement, topology) & spines(after[1].placement, topology)
     assert seconds_of(jobs, {}) == pytest.approx([0.016, 0.016])
     assert seconds_of(after, {}) == pytest.approx([0.008, 0.008])
@@ -73,7 +73,7 @@ def test_one_of_two_jobs_on_one_spine_moves_then_none() -> None:
 def test_the_job_that_may_not_move_stays_and_the_other_goes() -> None:
     topology = leaf_spine(3, 2, 2)
     problems = side_by_side(topology, 2)
-    jobs = [RunningAggregation(problem, place(problem), movable=at == 1) for at, problem in enumerate(problems)]
+    jobs = [RunningAggregation(problem, place(problem), movable=index == 1) for index, problem in enumerate(problems)]
     assert list(better_together(jobs, place, GAIN)) == [1]
 
 
@@ -84,7 +84,7 @@ def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
         RunningAggregation(problem, place(problem), weight) for problem, weight in zip(problems, (1, 1, 5), strict=True)
     ]
     moved = better_together(jobs, place, GAIN)
-    after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    after = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(jobs)]
     taken = [spines(job.placement, topology) for job in after]
     assert taken[0] == taken[1] != taken[2]
     assert seconds_of(after, {}) == pytest.approx([0.016, 0.016, 0.008])
@@ -104,7 +104,7 @@ def test_the_lightest_and_heaviest_jobs_do_not_block_others(weight: float, gradi
         for problem, each in zip(problems, (1, 1, weight), strict=True)
     ]
     moved = better_together(jobs, place, GAIN)
-    taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
+    taken = [spines(moved.get(index, job.placement), topology) for index, job in enumerate(jobs)]
     assert (taken[0] == taken[1] != taken[2]) if alone else (taken[0] != taken[1])
 
 
@@ -113,7 +113,7 @@ def test_the_highest_job_gets_its_own_spine_for_any_weights() -> None:
     jobs = [RunningAggregation(problem, place(problem), 1000.0) for problem in side_by_side(topology, 3)]
     jobs[2] = replace(jobs[2], weight=0.001, priority=1)
     moved = better_together(jobs, place, GAIN)
-    taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
+    taken = [spines(moved.get(index, job.placement), topology) for index, job in enumerate(jobs)]
     assert taken[0] == taken[1] != taken[2]
 
 
@@ -122,7 +122,9 @@ def beside_others_traffic(priorities: tuple[int, int]) -> list[RunningAggregatio
     topology = leaf_spine(3, 2, 2)
     full = {link: LinkLoad(8e8) for link in topology.directed_links if "s5" in (link.node, topology.peer(link).node)}
     problems = [replace(problem, loads=full) for problem in side_by_side(topology, 2)]
-    jobs = [RunningAggregation(p, place(p), priority=each) for p, each in zip(problems, priorities, strict=True)]
+    jobs = [
+        RunningAggregation(p, place(p), priority=priority) for p, priority in zip(problems, priorities, strict=True)
+    ]
     assert [spines(job.placement, topology) for job in jobs] == [{"s4"}, {"s4"}]
     return jobs
 
@@ -138,12 +140,14 @@ def test_a_lower_job_moves_out_of_a_higher_ones_way_and_not_back(
     """The lower job then takes 40 ms instead of 16, so that the higher one takes 8 ms instead of 16."""
     jobs = beside_others_traffic(priorities)
     better = better_jointly(place, [jobs], GAIN)
-    assert [at for at, each in better.items() if each.placement != jobs[at].placement] == [lower]
+    assert [at for at, proposal in better.items() if proposal.placement != jobs[at].placement] == [lower]
     assert [better[at].saved[0] for at in (lower, higher)] == pytest.approx([-0.024, 0.008])
     assert saved_together([*better.values()], [1.0, 1.0]) == pytest.approx([0.008])  # of the higher one alone
     there = [replace(jobs[at], placement=better[at].placement) for at in (lower, higher)]
     assert better_together(there, place, GAIN) == {}
-    others = JobTimes(there).others([JobTimes(there).bytes_of(at, job.placement) for at, job in enumerate(there)], 0)
+    others = JobTimes(there).others(
+        [JobTimes(there).bytes_of(index, job.placement) for index, job in enumerate(there)], 0
+    )
     beside, back = replace(there[0].problem, others=others), jobs[lower].placement
     assert better_alone(lambda _: back, there[0].placement, [beside], GAIN, step) is not None
     assert better_alone(lambda _: back, there[0].placement, [beside], GAIN, step, lambda: there) is None
@@ -160,11 +164,11 @@ def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
     jobs, turns = settle([replace(job, priority=rng.choice((0, 0, 1, 7))) for job in drawn(seed)])
     assert turns <= 4
     times = JobTimes(jobs)
-    bytes_of = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
-    for at, job in enumerate(jobs):
-        for others in ({}, times.others(bytes_of, at), times.others(bytes_of, at, above=1000.0)):
+    bytes_of = [times.bytes_of(index, job.placement) for index, job in enumerate(jobs)]
+    for index, job in enumerate(jobs):
+        for others in ({}, times.others(bytes_of, index), times.others(bytes_of, index, above=1000.0)):
             there = place(replace(job.problem, others=others))
-            assert not pays(*before_and_after(jobs, {at: there}), [at], GAIN, classes_of(jobs))
+            assert not pays(*before_and_after(jobs, {index: there}), [index], GAIN, classes_of(jobs))
 
 
 def test_a_limit_by_visits_ends_the_search_and_repeats() -> None:
@@ -230,7 +234,7 @@ def test_paying_moves_shorten_the_first_changed_time() -> None:
         moved = rng.sample(range(count), rng.randint(0, count))
         if pays(before, after, moved, GAIN, classes):
             paid += 1
-            was, comes = ([sorted(times[each], reverse=True) for each in classes] for times in (before, after))
+            was, comes = ([sorted(times[members], reverse=True) for members in classes] for times in (before, after))
             assert comes < was
     assert paid > 2000
 
@@ -253,7 +257,7 @@ def test_a_job_moves_for_its_gain_unless_a_heavier_one_loses(weight: float, move
     own.
     """
     jobs = on_two_spines((1.0, 1.0, 1.0, weight))
-    others = JobTimes(jobs).others([JobTimes(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
+    others = JobTimes(jobs).others([JobTimes(jobs).bytes_of(index, job.placement) for index, job in enumerate(jobs)], 0)
     beside, current = replace(jobs[0].problem, others=others), jobs[0].placement
     better = better_alone(place, current, [beside], GAIN, step, lambda: jobs)
     assert (better is not None) == moves
@@ -306,16 +310,16 @@ def test_a_joint_saving_includes_slowed_jobs_that_stay() -> None:
     jobs = on_two_spines((1.0, 1.0, 1.0, 1.0))
     better = better_jointly(place, [jobs], GAIN)
     assert len(better) == len(jobs)
-    moved = {at: each.placement for at, each in better.items() if each.placement != jobs[at].placement}
+    moved = {at: proposal.placement for at, proposal in better.items() if proposal.placement != jobs[at].placement}
     assert len(moved) == 1
     before, after = seconds_of(jobs, {}), seconds_of(jobs, moved)
-    assert [each.saved for each in better.values()] == [(a - b,) for a, b in zip(before, after, strict=True)]
-    assert min(each.saved for each in better.values()) < (0,)
+    assert [proposal.saved for proposal in better.values()] == [(a - b,) for a, b in zip(before, after, strict=True)]
+    assert min(proposal.saved for proposal in better.values()) < (0,)
     (saved,) = saved_together([*better.values()], [1.0, 2.0, 3.0, 4.0])
     assert saved == pytest.approx(sum(pace * (a - b) for pace, a, b in zip((1, 2, 3, 4), before, after, strict=True)))
     assert (
         better_jointly(
-            place, [[replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]], GAIN
+            place, [[replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(jobs)]], GAIN
         )
         == {}
     )
@@ -332,7 +336,7 @@ def drawn(seed: int) -> list[RunningAggregation]:
     each = len(hosts) // count
     problems = [
         Problem(routes, tuple(rest), server, rng.choice((1_000_000, 3_000_000)), loads)
-        for server, *rest in (hosts[at * each : (at + 1) * each] for at in range(count))
+        for server, *rest in (hosts[index * each : (index + 1) * each] for index in range(count))
     ]
     blind = [place(replace(problem, loads={})) for problem in problems]
     return [RunningAggregation(problem, placement) for problem, placement in zip(problems, blind, strict=True)]
@@ -353,7 +357,7 @@ def settle(jobs: list[RunningAggregation]) -> tuple[list[RunningAggregation], in
         moved = better_together(jobs, place, GAIN)
         if not moved:
             return jobs, turn
-        after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+        after = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(jobs)]
         assert slowest_first(after) < slowest_first(jobs)
         assert turn < 20
         jobs = after
@@ -389,7 +393,7 @@ def test_no_job_moves_without_need(seed: int) -> None:
         return sorted((float(f"{seconds:.6g}") for seconds in seconds_of(jobs, moves)), reverse=True)
 
     for at in moved:
-        assert times(moved) < times({job: each for job, each in moved.items() if job != at})
+        assert times(moved) < times({job: proposal for job, proposal in moved.items() if job != at})
 
 
 def on_three_spines(rng: random.Random) -> list[Problem]:
@@ -419,7 +423,7 @@ def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> N
             }
             others.append(place(replace(problem, loads=full)))
         choices.append(others)
-    start = [RunningAggregation(problem, each[0]) for problem, each in zip(problems, choices, strict=True)]
+    start = [RunningAggregation(problem, choice[0]) for problem, choice in zip(problems, choices, strict=True)]
     best = min(max(seconds_of(start, dict(enumerate(chosen)))) for chosen in itertools.product(*choices))
     found, _ = settle(start)
     assert best * (1 - 1e-9) <= max(seconds_of(found, {})) <= best / (1 - GAIN) * (1 + 1e-9)
@@ -434,11 +438,11 @@ def test_the_slowest_of_the_highest_jobs_is_near_the_optimum(seed: int) -> None:
     problems = [replace(each, gradient_bytes=rng.choice((1_000_000, 3_000_000))) for each in on_three_spines(rng)]
     choices = [by_any_spines(problem) for problem in problems]
     start = [
-        RunningAggregation(problem, rng.choice(each), priority=rng.choice((0, 1, 5)))
-        for problem, each in zip(problems, choices, strict=True)
+        RunningAggregation(problem, rng.choice(choice), priority=rng.choice((0, 1, 5)))
+        for problem, choice in zip(problems, choices, strict=True)
     ]
     times = JobTimes(start)
-    every = [[times.bytes_of(at, placement) for placement in each] for at, each in enumerate(choices)]
+    every = [[times.bytes_of(index, placement) for placement in choice] for index, choice in enumerate(choices)]
     highest = times.classes[0]
     best = min(times.weighted(chosen)[highest].max() for chosen in itertools.product(*every))
     found, _ = settle(start)
@@ -464,7 +468,7 @@ def check_against_enumeration(mode: Mode, seed: int) -> tuple[list[RunningAggreg
     problems = drawn_problems(seed, mode)
     start = [RunningAggregation(problem, place(problem), weight, priority) for problem, weight, priority in problems]
     moved = better_together(start, place, 0.0)
-    found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
+    found = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(start)]
     highest = classes_of(found)[0]
     slowest = max(found[at].weight * seconds_of(found, {})[at] for at in highest)
     best = best_slowest(found)
@@ -478,9 +482,9 @@ def test_many_jobs_are_no_slower_than_one_after_another(seed: int) -> None:
     """Nine weighted jobs on three spines; the bound is below all, and the heaviest are no worse off for the others."""
     rng = random.Random(seed)
     problems = side_by_side(leaf_spine(3, 3, 9), 9)
-    start = [RunningAggregation(each, place(each), float(rng.choice((1, 2, 3)))) for each in problems]
+    start = [RunningAggregation(problem, place(problem), float(rng.choice((1, 2, 3)))) for problem in problems]
     moved = better_together(start, place, GAIN)
-    found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
+    found = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(start)]
     before, after = (max(before_and_after(each, {})[0]) for each in (start, found))
     assert bound_of_slowest(found) <= after < before
     # all weights together, spread over three spines, bound the heaviest job's time from below; rounding costs one job
@@ -491,7 +495,7 @@ def test_many_jobs_are_no_slower_than_one_after_another(seed: int) -> None:
 def test_jobs_that_share_a_host_are_bound_by_its_link() -> None:
     """Twelve jobs, too many to be decided together, have the same server."""
     routes = Routes(leaf_spine(4, 8, 4))
-    problems = [Problem(routes, (f"h{at}",), "h16", 1_000_000) for at in range(1, 13)]
+    problems = [Problem(routes, (f"h{index}",), "h16", 1_000_000) for index in range(1, 13)]
     jobs = [RunningAggregation(problem, place(problem), 2.0) for problem in problems]
     assert bound_of_slowest(jobs) == pytest.approx(2.0 * 12 * 0.008)
 

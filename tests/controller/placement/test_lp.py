@@ -133,7 +133,7 @@ def combinatorial(
     """
     reached = [seconds for links in times for by_unit in links for seconds in by_unit]
     part = max(reached, default=1.0) * 1e-12  # relative to the longest; smaller differences are rounding
-    rank = {each: at for at, each in enumerate(sorted({round(seconds / part) for seconds in reached}))}
+    rank = {each: index for index, each in enumerate(sorted({round(seconds / part) for seconds in reached}))}
     base = sum(len(links) for links in times) + 1
     graph = networkx.MultiDiGraph()
     graph.add_node(SINK, demand=sum(supply.values()))
@@ -162,24 +162,24 @@ def slowest_by_integer_program(
     network: StreamNetwork, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
 ) -> float:
     """The least time of the slowest link in use, with whole flows asked for and no matrix relied on."""
-    arcs, longest = network.arcs, max((each[-1] for links in times for each in links), default=1.0)
+    arcs, longest = network.arcs, max((link[-1] for links in times for link in links), default=1.0)
     first = [*itertools.accumulate(network.units, initial=0)]
-    row = {node: at for at, node in enumerate(dict.fromkeys(arc.tail for arc in arcs))}
+    row = {node: index for index, node in enumerate(dict.fromkeys(arc.tail for arc in arcs))}
     conserved, slow = np.zeros((len(row), first[-1] + 1)), []
     upper = np.ones(first[-1] + 1)
-    for at, (arc, units, links) in enumerate(zip(arcs, network.units, times, strict=True)):
-        conserved[row[arc.tail], first[at] : first[at + 1]] += 1
+    for index, (arc, units, links) in enumerate(zip(arcs, network.units, times, strict=True)):
+        conserved[row[arc.tail], first[index] : first[index + 1]] += 1
         if arc.head == SINK:
-            upper[first[at] + min(capacity.get(arc.tail, 0), units) : first[at + 1]] = 0
+            upper[first[index] + min(capacity.get(arc.tail, 0), units) : first[index + 1]] = 0
         else:
-            conserved[row.get(arc.head, 0), first[at] : first[at + 1]] -= float(arc.head in row)
+            conserved[row.get(arc.head, 0), first[index] : first[index + 1]] -= float(arc.head in row)
         for by_unit in links:
             for unit in range(units):
                 slow.append(np.zeros(first[-1] + 1))
-                slow[-1][[first[at] + unit, first[-1]]] = by_unit[unit] / longest, -1.0
+                slow[-1][[first[index] + unit, first[-1]]] = by_unit[unit] / longest, -1.0
         for unit in range(1, units):  # the second unit comes after the first
             slow.append(np.zeros(first[-1] + 1))
-            slow[-1][[first[at] + unit, first[at] + unit - 1]] = 1.0, -1.0
+            slow[-1][[first[index] + unit, first[index] + unit - 1]] = 1.0, -1.0
     right = np.zeros(len(row))
     for source, count in supply.items():
         right[row[source]] = count

@@ -48,7 +48,7 @@ def drawn(seed: int, count: int) -> list[Problem]:
     rng.shuffle(hosts)
     routes, loads = Routes(topology), random_loads(topology, rng, rng.choice((0.0, 0.5)))
     each = max(2, len(hosts) // count)
-    groups = [hosts[at : at + each] for at in range(0, len(hosts) - 1, each)][:count]
+    groups = [hosts[index : index + each] for index in range(0, len(hosts) - 1, each)][:count]
     return [Problem(routes, tuple(rest), server, 1_000_000, loads) for server, *rest in groups if rest]
 
 
@@ -60,7 +60,7 @@ def loads_of(problems: Sequence[Problem], striping: Striping) -> float:
         for one in stripes:
             one.placement.check(problem)
             streams = costs.streams(one.placement.edges)
-            seconds = np.array([streams.load(at) for at in range(len(costs.seconds))]) * costs.seconds
+            seconds = np.array([streams.load(index) for index in range(len(costs.seconds))]) * costs.seconds
             total = seconds * one.parts / PARTS + (0 if total is None else total)
     assert total is not None
     return float(total.max())
@@ -198,7 +198,7 @@ def test_a_job_that_counts_more_gets_the_wider_part() -> None:
     topology = leaf_spine(2, 2, 4)
     hosts = [host.name for host in topology.hosts]
     routes = Routes(topology)
-    problems = [Problem(routes, (hosts[at],), hosts[4 + at], 1_000_000) for at in range(3)]
+    problems = [Problem(routes, (hosts[index],), hosts[4 + index], 1_000_000) for index in range(3)]
     equal, weighted = stripe(problems), stripe(problems, (4.0, 1.0, 1.0))
     assert equal.slowest_seconds == pytest.approx(1.5 * 0.008, rel=0.02)
     assert weighted.slowest_seconds == pytest.approx(4 * 0.008, rel=0.02)
@@ -211,7 +211,7 @@ def test_a_job_has_only_paying_parts_in_proportion_to_its_ways(seed: int) -> Non
     """
     rng = random.Random(seed)
     topology, most = leaf_spine(3, rng.randint(1, 4), 2), rng.randint(1, 4)
-    left = {f"s{4 + at}": rng.choice((rng.uniform(0.05, 1), 1.0)) for at in range(len(topology.switches) - 3)}
+    left = {f"s{4 + index}": rng.choice((rng.uniform(0.05, 1), 1.0)) for index in range(len(topology.switches) - 3)}
     loads = {
         Endpoint(node, port): LinkLoad((1 - left[spine]) * 1e9)
         for node, port in ((end.node, end.port) for link in topology.links for end in link.ends)
@@ -244,8 +244,8 @@ def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> Non
     topology = leaf_spine(3, rng.randint(2, 4), 2, rate_bps=faster * 1_000_000_000, uplink_rate_bps=1_000_000_000)
     most = rng.randint(1, 4)
     ways = {
-        f"s{4 + at}": (rng.choice((rng.uniform(0.3, 1), 1.0)), rng.choice((0.0, 0.2, 1.0, rng.uniform(0, 3))))
-        for at in range(len(topology.switches) - 3)
+        f"s{4 + index}": (rng.choice((rng.uniform(0.3, 1), 1.0)), rng.choice((0.0, 0.2, 1.0, rng.uniform(0, 3))))
+        for index in range(len(topology.switches) - 3)
     }
     loads, others = {}, {}
     for link in topology.directed_links:

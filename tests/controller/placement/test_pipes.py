@@ -82,7 +82,7 @@ def test_a_server_with_too_many_workers_gathers_them_elsewhere(name: str) -> Non
     rng = random.Random(5)
     for other in (BMV2_32, LIKE_TOFINO):
         leaf, spine = Switch("s1", 1, target=LIKE_TOFINO), Switch("s2", 2, target=other)
-        hosts = [Host(f"h{at}", IPv4Address(f"10.0.1.{at}")) for at in range(1, FAN_IN + 4)]
+        hosts = [Host(f"h{index}", IPv4Address(f"10.0.1.{index}")) for index in range(1, FAN_IN + 4)]
         ports = rng.sample([128 * pipe + port for pipe in (1, 2) for port in range(8, 56)], len(hosts) + 1)
         links = [
             Link(Endpoint(host.name, 0), Endpoint("s1", port)) for host, port in zip(hosts, ports[1:], strict=True)

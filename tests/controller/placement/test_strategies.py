@@ -141,7 +141,7 @@ def test_the_best_spine_is_the_fastest_of_all_hierarchies() -> None:
 def test_racks_beyond_fan_in_share_several_spines() -> None:
     """Forty racks under three spines of 32 children: two of them have all racks, and by telemetry the free two."""
     routes = Routes(leaf_spine(41, 3, 1))
-    workers = tuple(f"h{at}" for at in range(1, 41))
+    workers = tuple(f"h{index}" for index in range(1, 41))
     busy = {Endpoint.parse(f"s42-p{leaf}"): LinkLoad(0.9 * GBIT) for leaf in range(1, 42)}
     problem = Problem(routes, workers, "h41", 1_000_000, busy)
     for name, spines in (("hierarchy", {"s42", "s43"}), ("best-spine", {"s43", "s44"})):

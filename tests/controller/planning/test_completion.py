@@ -161,13 +161,13 @@ async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
 async def test_the_model_knows_the_parallel_link_of_each_stream() -> None:
     """Contributions by their hash, and a switch's results by turns."""
     hosts = [f"h{number}" for number in range(1, 7)]
-    ends = [[host, f"s{1 + at // 3}-p{1 + at % 3}"] for at, host in enumerate(hosts)]
+    ends = [[host, f"s{1 + index // 3}-p{1 + index % 3}"] for index, host in enumerate(hosts)]
     ends += [[f"s1-p{port}", f"s2-p{port}"] for port in (4, 5, 6)]
     fabric = {
         "name": "parallel",
         "hosts": dict.fromkeys(hosts),
         "switches": {"s1": None, "s2": None},
-        "links": [{"ends": each} for each in ends],
+        "links": [{"ends": end} for end in ends],
     }
     config = RunConfig.model_validate(
         {
@@ -189,9 +189,9 @@ def mixed_run(seed: int) -> RunConfig:
     leaves, spines, each = rng.randint(2, 4), rng.randint(1, 2), rng.randint(2, 4)
     hosts = [f"h{number + 1}" for number in range(leaves * each)]
     links: list[dict[str, Any]] = []
-    for at, host in enumerate(hosts):
+    for index, host in enumerate(hosts):
         rate = rng.choice(("200Mbit", "500Mbit", "1Gbit"))
-        links.append({"ends": [host, f"s{1 + at // each}-p{1 + at % each}"], "rate": rate})
+        links.append({"ends": [host, f"s{1 + index // each}-p{1 + index % each}"], "rate": rate})
     for leaf in range(leaves):
         for spine in range(spines):
             ends = [f"s{leaf + 1}-p{each + 1 + spine}", f"s{leaves + 1 + spine}-p{leaf + 1}"]

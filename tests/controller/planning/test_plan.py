@@ -312,7 +312,7 @@ def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], value: objec
         {"weight": 0.001},
         {"weight": 1000.0},
         {"priority": 7},
-        {"workers": tuple(f"h{at}" for at in range(300))},
+        {"workers": tuple(f"h{index}" for index in range(300))},
     ],
 )
 def test_a_job_may_be_as_it_likes_within_its_bounds(fields: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ REQUESTS = [(owner, want) for owner in range(3) for want in (None, 1, 2, 3, SIZE
 def free_pieces(owned: dict[int, range]) -> list[int]:
     """Lengths of the free runs of numbers."""
     used = {at for its in owned.values() for at in its}
-    drawn = "".join("x" if at in used else "." for at in range(FIRST, FIRST + SIZE))
+    drawn = "".join("x" if index in used else "." for index in range(FIRST, FIRST + SIZE))
     return [len(run) for run in drawn.split("x") if run]
 
 
@@ -38,7 +38,11 @@ def test_a_request_gets_the_first_long_enough_gap() -> None:
                 owned.pop(owner, None)
             elif owner not in owned:
                 used = {at for its in owned.values() for at in its}
-                fits = [at for at in range(FIRST, FIRST + SIZE - want + 1) if used.isdisjoint(range(at, at + want))]
+                fits = [
+                    index
+                    for index in range(FIRST, FIRST + SIZE - want + 1)
+                    if used.isdisjoint(range(index, index + want))
+                ]
                 if fits:
                     assert pool.allot(owner, want) == fits[0]
                     owned[owner] = range(fits[0], fits[0] + want)

@@ -17,13 +17,13 @@ def drawn(seed: int, jobs: int, links: int, cojobs: int | None = None) -> list[D
     rng = np.random.default_rng(seed)
     return [
         demand(
-            f"j{at}",
+            f"j{index}",
             [*(rng.lognormal(0, 1, links) * (rng.random(links) < 0.7))],
-            f"c{at % cojobs}" if cojobs else "",
+            f"c{index % cojobs}" if cojobs else "",
             float(rng.integers(1, 20)),
             compute_seconds=float(rng.uniform(0, 2)),
             begun_seconds=float(rng.uniform(0, 5)),
             workers=4,
         )
-        for at in range(jobs)
+        for index in range(jobs)
     ]

@@ -16,14 +16,14 @@ def drawn(seed: int, count: int, links: int, floors: bool = False, starts: bool 
     rng = np.random.default_rng(seed)
     return [
         Stage(
-            f"c{at}",
-            (f"j{at}",),
+            f"c{index}",
+            (f"j{index}",),
             rng.lognormal(0, 1, links),
             float(rng.uniform(0, 8)) if floors else 0.0,
             float(rng.uniform(0, 6)) if starts else 0.0,
             1.0,
         )
-        for at in range(count)
+        for index in range(count)
     ]
 
 
@@ -44,7 +44,7 @@ def served(stages: list[Stage], order: tuple[int, ...]) -> float:
             left[present[0]] -= step
             now += step
             ends[present[0]] = max(ends[present[0]], now)
-    waited = [max(ends[at] - stage.begun_seconds, stage.floor_seconds) for at, stage in enumerate(stages)]
+    waited = [max(ends[index] - stage.begun_seconds, stage.floor_seconds) for index, stage in enumerate(stages)]
     return float(np.mean(waited))
 
 

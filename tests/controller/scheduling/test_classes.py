@@ -21,14 +21,14 @@ def test_the_first_tiers_have_a_class_each_and_the_rest_share_the_lowest() -> No
 @pytest.mark.parametrize("classes", [1, 2, 3, 5])
 def test_cut_separates_as_much_conflict_as_the_best_of_all_cuts(seed: int, classes: int) -> None:
     demands = drawn(seed, 6, 4)
-    order = tuple((each.job,) for each in demands)
-    wanted = {each.job: each.steps_left * each.link_seconds for each in demands}
+    order = tuple((of_job.job,) for of_job in demands)
+    wanted = {of_job.job: of_job.steps_left * of_job.link_seconds for of_job in demands}
 
     def separated(of: dict[str, int]) -> float:
         return sum(float(np.minimum(wanted[a], wanted[b]).sum()) for a, b in combinations(wanted, 2) if of[a] != of[b])
 
     cuts = combinations(range(1, 6), classes - 1)
-    best = max(separated({f"j{at}": sum(at >= cut for cut in each) for at in range(6)}) for each in cuts)
+    best = max(separated({f"j{index}": sum(index >= cut for cut in each) for index in range(6)}) for each in cuts)
     found = compressed_classes(order, demands, classes)
     assert separated(found) == pytest.approx(best)
     assert [found[job] for (job,) in order] == sorted(found.values(), reverse=True)

@@ -48,7 +48,7 @@ class TestEveryOrder:
     def test_each_job_is_in_one_tier(self, name: str, seed: int) -> None:
         demands = drawn(seed, 12, 9, 4)
         order = ORDERS[name].compute(demands)
-        assert sorted(job for tier in order for job in tier) == sorted(each.job for each in demands)
+        assert sorted(job for tier in order for job in tier) == sorted(of_job.job for of_job in demands)
 
     def test_no_job_gives_no_tier(self, name: str) -> None:
         assert ORDERS[name].compute([]) == ()
@@ -56,7 +56,7 @@ class TestEveryOrder:
 
 def test_stages_are_ordered_by_their_rest() -> None:
     """Three short jobs of a cojob together are longer than one job of another."""
-    short = [demand(f"a{at}", [1.0], "a", 2) for at in range(3)]
+    short = [demand(f"a{index}", [1.0], "a", 2) for index in range(3)]
     long = demand("b", [1.0], "b", 5)
     assert ORDERS["stage-srpt"].compute([*short, long])[0] == ("b",)
     assert ORDERS["grouper"].compute([*short, long])[0] == ("b",)
@@ -66,7 +66,7 @@ def test_stages_are_ordered_by_their_rest() -> None:
 
 def test_a_heavy_stage_at_the_head_shares_with_its_successor() -> None:
     heavy = demand("heavy", [100.0], begun_seconds=0)
-    others = [demand(f"o{at}", [1.0], begun_seconds=at + 1) for at in range(4)]
+    others = [demand(f"o{index}", [1.0], begun_seconds=index + 1) for index in range(4)]
     assert ORDERS["fifo-lm"].compute([*others, heavy]) == (("heavy", "o0"), ("o1",), ("o2",), ("o3",))
 
 

@@ -40,18 +40,20 @@ def test_a_shared_link_bounds_the_period() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_are_the_best_of_all_pairings(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    jobs = {f"j{at}": phases(rng.uniform(0.1, 2), rng.uniform(0.1, 2), [*rng.uniform(0, 1, 3)]) for at in range(6)}
+    jobs = {
+        f"j{index}": phases(rng.uniform(0.1, 2), rng.uniform(0.1, 2), [*rng.uniform(0, 1, 3)]) for index in range(6)
+    }
 
     def seconds(found: list[tuple[str, ...]]) -> float:
         return sum(period_seconds([jobs[name] for name in group]) for group in found)
 
     found = groups(jobs)
     assert sorted(name for group in found for name in group) == sorted(jobs)
-    assert seconds(found) == pytest.approx(min(seconds(each) for each in pairings([*jobs])))
+    assert seconds(found) == pytest.approx(min(seconds(pairing) for pairing in pairings([*jobs])))
 
 
 def test_groups_of_four_are_pairs_of_pairs() -> None:
-    jobs = {f"j{at}": phases(1, 3) for at in range(4)}
+    jobs = {f"j{index}": phases(1, 3) for index in range(4)}
     assert [sorted(group) for group in groups(jobs, 4)] == [["j0", "j1", "j2", "j3"]]
     assert len(groups(jobs, 1)) == 4
 

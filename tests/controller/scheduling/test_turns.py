@@ -42,7 +42,7 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
             begun = turns.leave(*lost)
             for each in (computing, waiting):
                 each.discard(lost)
-            idle = [each for each in idle if each != lost]
+            idle = [seat for seat in idle if seat != lost]
             jobs["b"] = tuple(device for device in jobs["b"] if device != lost[1])
             summing["b"].discard(lost[1])
             begin(begun)
@@ -54,11 +54,11 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
             begin_after = turns.remove(killed)
             for them in (computing, waiting):
                 them.difference_update({each for each in them if each[0] == killed})
-            idle = [each for each in idle if each[0] != killed]
+            idle = [seat for seat in idle if seat[0] != killed]
             del jobs[killed]
             begin(begin_after)
         whole = [job for job in jobs if summing[job] == set(jobs[job])]
-        choices = [("idle", each) for each in idle] + [("computing", each) for each in sorted(computing)]
+        choices = [("idle", seat) for seat in idle] + [("computing", seat) for seat in sorted(computing)]
         choices += [("sum", (job, "")) for job in whole]
         assert choices, f"seed {seed}: nothing can happen"
         kind, (job, device) = rng.choice(choices)

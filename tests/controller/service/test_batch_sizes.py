@@ -49,9 +49,9 @@ def asking(service: ServiceRig, registration: pb.Registration, rank: int, **said
     workers = [seat for seat in registration.seats if seat.HasField("rank")]
     told: dict[int, dict[str, Any] | None] = said.pop("told", {})
     reports = [
-        pb.SpeedReport(**{"rank": each, "seconds": 0.2, "speed": SPEEDS[each % len(SPEEDS)], **own})
-        for each in range(len(workers))
-        if (own := told.get(each, {})) is not None
+        pb.SpeedReport(**{"rank": index, "seconds": 0.2, "speed": SPEEDS[index % len(SPEEDS)], **own})
+        for index in range(len(workers))
+        if (own := told.get(index, {})) is not None
     ]
     fields: dict[str, Any] = {"token": registration.seats[rank].token, "samples": 80, "rule": "analytic"}
     fields |= {"job": registration.job, "reports": reports, **said}

@@ -75,7 +75,9 @@ class Fuzzer:
         """Some questions over one stream, of which some are damaged."""
         questions = [self.question().SerializeToString() for _ in range(self.rng.randrange(1, 4))]
         balance: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.service.channel.stream_stream(BALANCE)
-        async for _ in balance(iter([self.mostly(each, [self.mutated(each)]) for each in questions]), timeout=ANSWER_S):
+        async for _ in balance(
+            iter([self.mostly(question, [self.mutated(question)]) for question in questions]), timeout=ANSWER_S
+        ):
             pass
 
     def question(self) -> pb.BalanceRequest:

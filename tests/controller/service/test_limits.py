@@ -273,8 +273,8 @@ async def test_texts_of_hosts_are_one_short_printable_line(caplog: pytest.LogCap
 
 
 async def test_pem_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
-    one, other = certificates(tmp_path, "one"), certificates(tmp_path, "other")
-    mixed = Tls(one.certificate, other.key, one.authority)
+    certificate, other = certificates(tmp_path, "one"), certificates(tmp_path, "other")
+    mixed = Tls(certificate.certificate, other.key, certificate.authority)
     with raises(ControllerError, place="control service", value=str(other.key)):
         async with rig(tls=mixed):
             pass
@@ -283,6 +283,6 @@ async def test_pem_files_that_do_not_belong_together_are_named(tmp_path: Path) -
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     with raises(WireError, place=str(broken)):
-        Tls(one.certificate, one.key, broken).server_credentials()
-    with raises(WireError, place=f"{broken}, {one.key}"):
-        Tls(broken, one.key, one.authority).server_credentials()
+        Tls(certificate.certificate, certificate.key, broken).server_credentials()
+    with raises(WireError, place=f"{broken}, {certificate.key}"):
+        Tls(broken, certificate.key, certificate.authority).server_credentials()

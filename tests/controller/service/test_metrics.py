@@ -64,7 +64,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: JobRi
     assert len(known) > 6
     promised = {name: value for name, value in page.items() if name.startswith("weir_link_promised_packets/")}
     budgets = rig.controller.windows.budgets
-    assert promised == {f"weir_link_promised_packets/{link}": int(each.bound) for link, each in budgets.items()}
+    assert promised == {f"weir_link_promised_packets/{link}": int(budget.bound) for link, budget in budgets.items()}
     assert max(promised.values()) >= 8, "a window of the job"
     expected = {
         "weir_links_down": 0,  # nothing is known of the links of a switch that is lost

@@ -116,7 +116,7 @@ async def test_waiting_jobs_outlast_lost_switches(service: ServiceRig) -> None:
 def two_racks(**fields: Any) -> Topology:
     """Two leaves with two hosts each, with resources of their own."""
     plain = leaf_spine(2, 1, 2)
-    return replace(plain, hosts=tuple(replace(each, **fields) for each in plain.hosts))
+    return replace(plain, hosts=tuple(replace(host, **fields) for host in plain.hosts))
 
 
 async def test_named_hosts_wait_for_the_room_that_is_named() -> None:

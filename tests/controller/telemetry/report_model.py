@@ -376,9 +376,9 @@ def _stack(shim: bytes) -> list[dict[str, int]] | None:
     if asked > each or (ours and asked != each) or (words and words % each):
         return None
     hops = []
-    for at in range(16, 16 + 4 * words, 4 * each or 4):
+    for index in range(16, 16 + 4 * words, 4 * each or 4):
         raw: dict[int, bytes] = {}
-        place = at
+        place = index
         for bit, size in enumerate(HOP_WORDS):
             if instructions >> (15 - bit) & 1:
                 raw[bit] = shim[place : place + 4 * size]
@@ -391,7 +391,7 @@ def _stack(shim: bytes) -> list[dict[str, int]] | None:
             "queue_id": raw[3][:1] if 3 in raw else None,
             "queue_packets": raw[3][1:] if 3 in raw else None,
             "egress_ns": raw.get(5),
-            "bytes_sent": shim[at + sent_at : at + sent_at + 8] if sent_at is not None else None,
+            "bytes_sent": shim[index + sent_at : index + sent_at + 8] if sent_at is not None else None,
         }
         hops.append({name: _said(value) for name, value in hop.items()})
     return hops

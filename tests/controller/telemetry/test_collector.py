@@ -336,8 +336,8 @@ def test_reports_are_joined_whatever_their_numbers_count(gap: int | tuple[int, i
     ]
     rig.take(
         *(
-            datagram("s2", at, inner=inner, packet_number=number, **told)
-            for at, (inner, told, number) in enumerate(order)
+            datagram("s2", index, inner=inner, packet_number=number, **told)
+            for index, (inner, told, number) in enumerate(order)
         )
     )
     assert rig.collector.joined > 0.995 * len(numbers)

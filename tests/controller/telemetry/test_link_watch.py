@@ -85,9 +85,9 @@ def test_a_link_with_other_traffic_is_not_down_without_probes() -> None:
     wires = Wires()
     wires.run(0, 100)
     wires.cut = {CUT}
-    for at in range(100, 1000, LEASE):
-        wires.crossed_ns[CUT] = at
-        assert wires.run(at, at + LEASE) == []
+    for index in range(100, 1000, LEASE):
+        wires.crossed_ns[CUT] = index
+        assert wires.run(index, index + LEASE) == []
     assert wires.run(1000, 1200) == [901 + LEASE]
     assert wires.watch.down == BOTH
     wires.crossed_ns[CUT] = 1200  # only answers bring a link up again

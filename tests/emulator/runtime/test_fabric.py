@@ -431,12 +431,12 @@ def test_the_digest_covers_bytes_and_times() -> None:
 def test_the_digest_tells_every_byte_and_the_order_of_words() -> None:
     sent = frames([1] * 63, port=2, size=101)
     sent[1, 40:96] = np.roll(sent[1, 40:96], 8)
-    for at, changed in enumerate(sent[2:], 40):
-        changed[at] ^= 1
+    for index, changed in enumerate(sent[2:], 40):
+        changed[index] ^= 1
     digests = set()
-    for each in sent:
+    for packet in sent:
         fabric = line(rate_bps=1e9)
-        fabric.send("h1", each[None])
+        fabric.send("h1", packet[None])
         fabric.run(10**6)
         digests.add(fabric.digest())
     assert len(digests) == len(sent)
@@ -537,7 +537,10 @@ def test_a_meter_measures_every_frame_that_a_link_carries() -> None:
     fabric.meter(address, 7)
     fabric.send("h1", frames(range(10), port=2))
     run_all(fabric, 2000)
-    metered = {end: (each.metered_packets, each.metered_bytes) for end, each in fabric.port_counters().items()}
+    metered = {
+        end: (port_counter.metered_packets, port_counter.metered_bytes)
+        for end, port_counter in fabric.port_counters().items()
+    }
     assert {end: figures for end, figures in metered.items() if figures != (0, 0)} == {
         ("s1", 2): (5, 60),
         ("s2", 2): (5, 60),

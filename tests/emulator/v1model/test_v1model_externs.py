@@ -55,7 +55,7 @@ def count_of(switch: Switch, what: int, value: int, at_us: int, tail: bytes = b"
 
 
 def test_a_meter_without_rates_is_green(switch: Switch) -> None:
-    assert [count_of(switch, 2, 3, at) for at in range(20)] == [0] * 20
+    assert [count_of(switch, 2, 3, index) for index in range(20)] == [0] * 20
     assert state_of(switch).meters["ExternsIngress.shared"].get(3) is None
 
 
@@ -103,7 +103,7 @@ def test_direct_meters_belong_to_their_entry_and_count_with_it(switch: Switch) -
         table.insert(TableEntry((Exact(value),), ActionCall("ExternsIngress.metered", (1,))))
     table.set_meter((Exact(5),), rates)
     assert (table.meter((Exact(5),)), table.meter((Exact(6),))) == (rates, None)
-    assert [count_of(switch, METERED, 5, at) for at in range(5)] == [0, 0, 1, 2, 2]
+    assert [count_of(switch, METERED, 5, index) for index in range(5)] == [0, 0, 1, 2, 2]
     assert [count_of(switch, METERED, 6, 10)] == [0]
     assert table.counter((Exact(5),)) == (5, 40)
     table.modify(TableEntry((Exact(5),), ActionCall("ExternsIngress.metered", (3,))))

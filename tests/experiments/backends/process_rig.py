@@ -326,7 +326,7 @@ def several_controllers(seed: int) -> dict[str, Any]:
         controllers = [running.controller]
 
         def alive() -> list[Controller]:
-            return [each for each in controllers if not each.ended]
+            return [controller for controller in controllers if not controller.ended]
 
         running.workers[0].until(10)
         for _ in range(ACTS):
@@ -340,12 +340,12 @@ def several_controllers(seed: int) -> dict[str, Any]:
                 options += ["--take-over"] if act == "take over" else []
                 controllers.append(running.another_controller(*options))
             time.sleep(rng.uniform(0, LONGEST_S))
-        for each in alive():
-            each.process.send_signal(signal.SIGCONT)
+        for process in alive():
+            process.process.send_signal(signal.SIGCONT)
         time.sleep(0.2)  # the one that was signalled while it was stopped ends now
         if not alive():
             controllers.append(running.another_controller())
-        wait(lambda: sum(each.serves for each in alive()) == 1 and running.all_attend(), f"one to serve: {done}")
+        wait(lambda: sum(process.serves for process in alive()) == 1 and running.all_attend(), f"one to serve: {done}")
         generation = running.state().generation
         by_then = len(running.workers[0].steps)
         running.workers[2].process.kill()
@@ -357,7 +357,7 @@ def several_controllers(seed: int) -> dict[str, Any]:
             "workers": [worker.lines for worker in running.workers],
             "generation": generation,
             "by_then": by_then,
-            "serving": sum(each.serves for each in alive()),
+            "serving": sum(process.serves for process in alive()),
         }
 
 

@@ -32,6 +32,6 @@ def test_longest_queues_are_per_call_and_per_run() -> None:
         return emulated.pop_longest_queues()[end]
 
     assert [burst(8), burst(3), burst(0)] == [8, 3, 0], "one more waits with each pair"
-    [figures] = [each for each in emulated.links() if each.end == end]
+    [figures] = [link for link in emulated.links() if link.end == end]
     assert figures.largest_queue_packets == 8
     assert emulated.fabric.port_counters()[end].max_queue_packets[0] == 0

@@ -47,7 +47,7 @@ def received(target: FabricLink, count: int) -> list[bytes]:
     poll.register(target, select.POLLIN)
     while len(found) < count and time.monotonic() < until:
         if poll.poll(1000):
-            found += [row.tobytes() for each in target.receive() for row in each.payload]
+            found += [row.tobytes() for datagram in target.receive() for row in datagram.payload]
     return found
 
 

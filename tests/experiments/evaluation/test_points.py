@@ -371,7 +371,7 @@ def test_a_killed_evaluation_continues_and_writes_its_page(tmp_path: Path) -> No
         record = PointRecord.load(out, each)
         assert means(record) == means(run_point(each))
     conditions = json.loads(again.stdout)["conditions"]
-    assert [one["told"]["load"] for one in conditions] == [0.0, 0.3]
+    assert [condition["told"]["load"] for condition in conditions] == [0.0, 0.3]
     assert [row["strategy"] for row in conditions[0]["rows"]] == ["ps", "blind", "widest"]
     text = written.read_text()
     assert "| server only |" in text
@@ -431,7 +431,7 @@ def test_non_finite_numbers_are_null_in_json() -> None:
     records = [run_point(point) for point in suite.points()]
     printed = page.printed(suite, records, as_json=True)
     told = json.loads(printed, parse_constant=lambda name: pytest.fail(name))
-    rings = [row for one in told["conditions"] for row in one["rows"] if row["strategy"] == "ring"]
+    rings = [row for condition in told["conditions"] for row in condition["rows"] if row["strategy"] == "ring"]
     assert rings
     assert all(row["decision_ms"] is None for row in rings)
 

@@ -54,7 +54,7 @@ def test_flows_are_limited_by_links_full_of_their_class_and_higher_ones(seed: in
         {int(link): float(rng.integers(1, 4)) for link in rng.choice(6, rng.integers(1, 4), replace=False)}
         for _ in range(9)
     ]
-    classes = [int(each) for each in rng.integers(0, 3, 9)]
+    classes = [int(integer) for integer in rng.integers(0, 3, 9)]
     capacity = rng.uniform(1, 9, 6)
     found = rates(paths, classes, [*capacity])
     for flow, path in enumerate(paths):

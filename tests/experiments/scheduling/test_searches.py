@@ -28,7 +28,7 @@ def test_each_stage_halves_configurations_and_doubles_steps() -> None:
         assert counts[-1] == 1
         assert all(a == 2 * b for a, b in pairwise(counts))
         assert [stage[0].steps for stage in search.stages] == [
-            search.stages[0][0].steps << at for at in range(len(counts))
+            search.stages[0][0].steps << index for index in range(len(counts))
         ]
 
 
@@ -45,7 +45,7 @@ def test_grouper_is_close_to_the_best_of_all_orders() -> None:
 
     def best(order: tuple[str, ...]) -> float:
         def compute(demands: list[Demand]) -> Order:
-            return tuple(tuple(each.job for each in demands if each.cojob == cojob) for cojob in order)
+            return tuple(tuple(demand.job for demand in demands if demand.cojob == cojob) for cojob in order)
 
         return Play(ROUTES, searches, compute).run()  # type: ignore[arg-type]
 

@@ -29,7 +29,7 @@ def test_the_example_keeps_a_record_and_orders_change_times_alone(tmp_path: Path
     assert [len(stage) for stage in bob["stages"]] == [4, 3]
     assert ann["best"]["accuracies"][-1] > 0.9
     assert ann["best"]["steps"] == 40 + 80 + 160
-    means = {each["order"]: each["mean_stage_seconds"] for each in record["orders"]}
+    means = {order["order"]: order["mean_stage_seconds"] for order in record["orders"]}
     assert means["grouper"] < means["fair"]
     assert min(means.values()) >= record["bound_seconds"]
     again = weir("search", EXAMPLE, "--out", tmp_path, "--order", "fair")
@@ -90,6 +90,8 @@ def test_processes_reach_the_accuracies_of_virtual_time(tmp_path: Path) -> None:
     for virtual, by_clock in zip(*shown, strict=True):
         assert [len(stage) for stage in by_clock["stages"]] == [len(stage) for stage in virtual["stages"]]
         assert len(by_clock["stage_seconds"]) == 2
-        for one, other in zip(virtual["configurations"], by_clock["configurations"], strict=True):
-            assert one["parameters"] == other["parameters"]
-            assert one["accuracies"] == pytest.approx(other["accuracies"], abs=0.02)  # sums are in fixed point
+        for configuration, other in zip(virtual["configurations"], by_clock["configurations"], strict=True):
+            assert configuration["parameters"] == other["parameters"]
+            assert configuration["accuracies"] == pytest.approx(
+                other["accuracies"], abs=0.02
+            )  # sums are in fixed point

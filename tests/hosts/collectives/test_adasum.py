@@ -26,7 +26,7 @@ def workers_of(count: int) -> tuple[list[Communicator], list[MemoryMessages]]:
     queues: dict[tuple[int, int], deque[Any]] = {}
     messages = [MemoryMessages(queues, rank) for rank in range(count)]
     drivers = MemoryJob(count).drivers
-    made: list[Any] = [lambda each=each: each for each in messages]
+    made: list[Any] = [lambda each=message: each for message in messages]
     return [Communicator(driver, connect=connect) for driver, connect in zip(drivers, made, strict=True)], messages
 
 
@@ -115,7 +115,7 @@ def test_traffic_is_that_of_halving_and_doubling() -> None:
     members, messages = workers_of(8)
     settled([c.allreduce_async(np.ones(8000, np.float32), op="adasum", cuts=[1000]) for c in members])
     products = 2 * 24 * (1 + 2 + 3)
-    assert {each.sent_bytes for each in messages} == {2 * 4 * 8000 * 7 // 8 + products}
+    assert {message.sent_bytes for message in messages} == {2 * 4 * 8000 * 7 // 8 + products}
 
 
 @pytest.mark.parametrize("count", [3, 6])

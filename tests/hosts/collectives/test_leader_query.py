@@ -207,7 +207,7 @@ def test_survivors_are_told_the_same_whatever_is_lost_or_late(workers: int, seed
                 if leader in played.job.lost:
                     assert told[0] is None
                 elif told[0] is not None:
-                    (given,) = [each for each in played.oracles[leader].questions if each.answer == told[0]]
+                    (given,) = [outcome for outcome in played.oracles[leader].questions if outcome.answer == told[0]]
                     assert given.present.tolist() == present.tolist()
                     assert id(given) not in taken
                     taken.append(id(given))

@@ -62,16 +62,16 @@ def test_a_plan_is_the_best_of_all_choices_and_rules(seed: int) -> None:
             total = 0.0
             for size in SIZES:
                 total += min(
-                    each.time_ms
-                    for each in choices(costs, nodes, size)
-                    if each.way == way and each.compressed == rule(size)
+                    choice.time_ms
+                    for choice in choices(costs, nodes, size)
+                    if choice.way == way and choice.compressed == rule(size)
                 )
             assert planned <= total + 1e-9
 
 
 def test_a_switch_hides_encoding_behind_longer_hops() -> None:
     costs = CommunicationCosts(Line(1e-6, 0), Line(1e-6, 0), Line(0, 0), 0.25, hop=Line(1e-5, 0), switch_ratio=0.25)
-    times = {(each.compressed, each.parts): each.time_ms for each in choices(costs, 4, 1_000_000)}
+    times = {(choice.compressed, choice.parts): choice.time_ms for choice in choices(costs, 4, 1_000_000)}
     assert times[False, 1] == pytest.approx(10.0)
     assert times[False, 4] == pytest.approx(4 * 2.5)
     assert times[True, 1] == pytest.approx(1.0 + 2.5 + 0.25)

@@ -85,7 +85,8 @@ def test_virtual_schedules_keep_order_and_queues(seed: int) -> None:
 def test_overlap_saves_a_quarter_where_encoding_takes_as_long_as_sending(sizes: list[int]) -> None:
     costs, nodes = even_costs(), 16
     taken = [
-        min((each for each in choices(costs, nodes, n) if each.compressed), key=lambda c: c.time_ms) for n in sizes
+        min((choice for choice in choices(costs, nodes, n) if choice.compressed), key=lambda c: c.time_ms)
+        for n in sizes
     ]
     tasks = graph(taken, costs, nodes, sizes)
     coding = sum(task.time_ms for task in tasks if task.queue == COMPUTE)

@@ -165,7 +165,9 @@ def test_the_fullest_link_counts_and_an_unknown_round_trip_waits() -> None:
     law.begin(Pacing(window=40), 0)
 
     def both(now_ns: int, *sent: int) -> Feedback:
-        return feedback(now_ns, *(Said(LINK[0], LINK[1] + at, 0, now_ns, bytes_) for at, bytes_ in enumerate(sent)))
+        return feedback(
+            now_ns, *(Said(LINK[0], LINK[1] + index, 0, now_ns, bytes_) for index, bytes_ in enumerate(sent))
+        )
 
     law.update(replace(both(1, 0, 0), round_trip_ns=None))
     law.update(both(TRIP_NS, 0, 0))

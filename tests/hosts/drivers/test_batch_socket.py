@@ -43,8 +43,8 @@ def test_batches_come_as_they_were_sent_and_in_order(pair: Pair, sizes: list[tup
     here, there = pair
     sent = [batch(count, size, seed) for seed, (count, size) in enumerate(sizes)]
     received = []
-    for each in sent:
-        here.send(each)
+    for packet in sent:
+        here.send(packet)
     while batches := there.receive():
         received += content(batches)  # before the next call, which takes the views' memory
     assert received == content(sent)
@@ -61,7 +61,7 @@ def test_datagrams_beyond_the_buffer_are_lost_and_counted(pair: Pair) -> None:
     assert 0 < here.send_failures < total
     assert received + here.send_failures == total
     here.send(batch(1, 1052))
-    assert sum(len(each) for each in there.receive()) == 1
+    assert sum(len(datagram) for datagram in there.receive()) == 1
 
 
 def test_the_other_ends_end_is_noticed_after_what_it_had_sent(pair: Pair) -> None:

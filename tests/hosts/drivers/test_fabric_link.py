@@ -151,7 +151,7 @@ def test_the_fabrics_end_is_noticed_after_its_frames(end: FabricEnd) -> None:
     end.give(batch(2, 30).payload)
     end.socket.close()
     assert readable(end.link)
-    assert [len(each) for each in end.link.receive()] == [2]
+    assert [len(datagram) for datagram in end.link.receive()] == [2]
     assert readable(end.link)
     with raises(OSError, errno=32):
         end.link.receive()

@@ -105,7 +105,7 @@ class ByHand:
             else:
                 for sent in self.member.poll(0):
                     headers = sent.int_headers
-                    assert headers is None or {bytes(each) for each in headers} == {REQUEST}
+                    assert headers is None or {bytes(header) for header in headers} == {REQUEST}
                     sources = np.full(len(sent), address(1), np.uint32)
                     pushed = None if headers is None else row(STACK, len(sent))
                     self.server.receive(0, Datagrams(sources, sent.payload, int_headers=pushed))
@@ -137,7 +137,7 @@ def test_results_with_int_are_requested_again_with_equal_sums() -> None:
     assert hand.with_int >= STEPS
     assert counters.retransmitted >= hand.with_int, "each was asked for again"
     assert counters.malformed == hand.with_int, "a message behind INT is none at the job's port"
-    told = {bytes(each) for heard in hand.law.told if heard.int_headers is not None for each in heard.int_headers}
+    told = {bytes(header) for heard in hand.law.told if heard.int_headers is not None for header in heard.int_headers}
     assert told == {STACK}, "who asked has it"
 
 

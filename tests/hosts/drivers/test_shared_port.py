@@ -94,10 +94,10 @@ def job(stack: ExitStack, number: int, where: UdpHost | int, far: UdpHost) -> Ud
 def check_sums(workers: list[UdpWorker], steps: int = 3) -> None:
     """All at once, and each gets its own job's sum."""
     for step in range(steps):
-        arrays = [gradient(each.core.plan.job, step) for each in workers]
-        handles = [each.submit(array) for each, array in zip(workers, arrays, strict=True)]
-        for each, array, handle in zip(workers, arrays, handles, strict=True):
-            assert each.wait(handle, 60).array.tobytes() == reference_sum([array]).tobytes()
+        arrays = [gradient(worker.core.plan.job, step) for worker in workers]
+        handles = [worker.submit(array) for worker, array in zip(workers, arrays, strict=True)]
+        for worker, array, handle in zip(workers, arrays, handles, strict=True):
+            assert worker.wait(handle, 60).array.tobytes() == reference_sum([array]).tobytes()
 
 
 def test_each_of_several_sockets_gets_what_is_for_its_jobs(far: UdpHost, port: int) -> None:
@@ -105,7 +105,7 @@ def test_each_of_several_sockets_gets_what_is_for_its_jobs(far: UdpHost, port: i
         hosts = [stack.enter_context(UdpHost(HOST, port)) for _ in range(3)]
         workers = [job(stack, 1 + number, hosts[number % 3], far) for number in range(5)]
         check_sums(workers)
-        assert [each.core.counters.unknown_job for each in workers] == [0] * 5
+        assert [worker.core.counters.unknown_job for worker in workers] == [0] * 5
 
 
 def test_the_first_process_may_hang_or_end_and_others_come_later(
@@ -158,7 +158,9 @@ def test_datagrams_for_ended_jobs_leave_nothing_open(port: int) -> None:
         for number in range(100, 200):
             second.claim_job(number)
             assert len(first.pass_on(datagram_of(number), {1})) == 0
-            passed = [each for _ in range(2) for each in second.receive()]  # a connecting process is accepted first
+            passed = [
+                datagram for _ in range(2) for datagram in second.receive()
+            ]  # a connecting process is accepted first
             assert [job_numbers(each).tolist() for each in passed] == [[number]]
             second.drop_job(number)
             assert first.receive() == []

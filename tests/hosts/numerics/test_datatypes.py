@@ -50,7 +50,10 @@ def tensor(values: np.ndarray, kind: DataType, **options: Any) -> Tensor:
 
 
 def exponents(tensors: list[Tensor]) -> np.ndarray:
-    by_tensor = [each.exponents(np.arange(each.end))[: each.end - each.scale_rounds] for each in tensors]
+    by_tensor = [
+        laid_tensor.exponents(np.arange(laid_tensor.end))[: laid_tensor.end - laid_tensor.scale_rounds]
+        for laid_tensor in tensors
+    ]
     largest: np.ndarray = np.max(by_tensor, axis=0)
     return largest
 

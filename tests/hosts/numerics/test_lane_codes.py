@@ -145,17 +145,17 @@ def test_cuts_keep_layers_apart(seed: int, bits: int, size: int, data: st.DataOb
 @pytest.mark.parametrize("bits", FIELD_BITS)
 def test_a_nan_makes_its_chunk_nan_and_no_other(bits: int) -> None:
     arrays = gradients(2, 3, 4000)
-    each = encoding_of(PACKED[bits], 3).values
-    arrays[1][each + 5] = np.nan
-    arrays[2][each + 6] = np.inf
-    with raises(InvalidTensor, place="tensor 'tensor of worker 1'", value=each + 5):
+    value = encoding_of(PACKED[bits], 3).values
+    arrays[1][value + 5] = np.nan
+    arrays[2][value + 6] = np.inf
+    with raises(InvalidTensor, place="tensor 'tensor of worker 1'", value=value + 5):
         reference_sum(arrays, dtype=f"packed{bits}")
     with raises(InvalidTensor, value="propagate"):
         reference_sum(arrays, dtype=f"packed{bits}", nonfinite="propagate")
     total = reference_sum(arrays, dtype=f"packed{bits}", nonfinite="poison")
-    assert np.isnan(total[each : 2 * each]).all()
-    assert np.isfinite(total[:each]).all()
-    assert np.isfinite(total[2 * each :]).all()
+    assert np.isnan(total[value : 2 * value]).all()
+    assert np.isfinite(total[:value]).all()
+    assert np.isfinite(total[2 * value :]).all()
 
 
 def test_numbers_beyond_the_largest_scale_are_refused() -> None:

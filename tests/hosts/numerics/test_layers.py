@@ -124,8 +124,8 @@ def test_nan_and_infinity_make_their_chunk_nan_and_nothing_else(
 ) -> None:
     rng = np.random.default_rng(seed)
     values = np.ldexp(rng.standard_normal((workers, 1200)), rng.integers(-5, 5, (workers, 1)))
-    each = encoding_of(kind, workers, poison=True).values
-    chunk = np.arange(1200) // each
+    value = encoding_of(kind, workers, poison=True).values
+    chunk = np.arange(1200) // value
     odd = (rng.random((workers, chunk[-1] + 1)) < 0.3)[:, chunk] & (rng.random(values.shape) < 0.02)
     poisoned = np.isin(chunk, chunk[odd.any(axis=0)])
     clean = stored(np.where(poisoned, 0, values), kind)

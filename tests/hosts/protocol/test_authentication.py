@@ -104,7 +104,7 @@ class Definition:
     def draw(self, below: int, count: int) -> list[int]:
         self.draws += 1
         told = hashlib.shake_256(b"weir sum check" + self.draws.to_bytes(4, "big") + self.key).digest(8 * count)
-        return [int.from_bytes(told[at : at + 8], "big") % below for at in range(0, len(told), 8)]
+        return [int.from_bytes(told[index : index + 8], "big") % below for index in range(0, len(told), 8)]
 
     def of(self, number: int, lanes: list[int], weight: int, wraps: bool) -> int:
         modulus, coefficients, (factor, constant) = self.of_words if wraps else self.of_primes

@@ -179,8 +179,8 @@ def test_default_time_outs_are_10_ms_initially_400_us_to_1_s() -> None:
     job = Job()
     job.workers = [WorkerCore(worker.plan) for worker in job.workers]
     worker = job.workers[0]
-    for each in job.workers:
-        each.submit(ones(8))
+    for member in job.workers:
+        member.submit(ones(8))
     job.answer()
     assert worker.deadline_ns == 10 * MS
     job.now = 10 * MS
@@ -265,8 +265,8 @@ def test_a_resent_round_is_no_sample_and_keeps_the_back_off() -> None:
 def test_the_round_trip_of_what_anybody_sent_twice_is_no_sample(resent_by: str) -> None:
     """Another's resend shows in the result's flag, one's own in nothing that comes where the first copy was summed."""
     job = Job(window=2, slots=4)
-    for each in job.workers:
-        each.submit(ones(4))
+    for member in job.workers:
+        member.submit(ones(4))
     job.step()  # exponents
     answers, worker = job.answer(), job.workers[0]
     if resent_by == "itself":
@@ -390,9 +390,9 @@ def test_contributions_with_lanes_carry_their_laws_request() -> None:
 
     job = Job()
     job.workers[0] = worker = WorkerCore(PLAN, replace(OPTIONS, law=Asking))
-    for each in job.workers:
-        each.submit(ones(3))
-    assert [each.int_headers for each in worker.poll(0)] == [None]
+    for member in job.workers:
+        member.submit(ones(3))
+    assert [datagram.int_headers for datagram in worker.poll(0)] == [None]
     job.now = 10 * MS
     job.step()
     (batch,) = worker.poll(job.now)
@@ -438,8 +438,8 @@ def test_a_paced_repair_is_sent_when_the_pace_allows() -> None:
     gap_ns = 50 * MS
     job = Job(UNBOUNDED, pacing=Pacing(window=32, gap_ns=gap_ns, round_trip_ns=1))
     worker = job.workers[0]
-    for each in job.workers:
-        each.submit(ones(1))
+    for member in job.workers:
+        member.submit(ones(1))
     for sent_ms, looks_ms in ((0, 10), (50, 70), (100, 140)):
         assert len(worker.poll(sent_ms * MS)) == 1
         assert worker.poll(looks_ms * MS) == [], "it is lost, and not to be sent yet"
@@ -554,8 +554,8 @@ def result_for(worker: WorkerCore) -> Datagrams:
     """A right result for a worker's first round with lanes, which is in flight."""
     job = Job()
     job.workers[0] = worker
-    for each in job.workers:
-        each.submit(ones(1))
+    for member in job.workers:
+        member.submit(ones(1))
     job.step()
     (batch,) = job.answer()[0]
     return batch
@@ -701,7 +701,7 @@ def test_a_plan_that_cannot_be_right_is_refused(change: dict[str, Any], field: s
 def test_a_plan_at_an_end_of_what_is_right_is_taken(change: dict[str, Any]) -> None:
     worker = WorkerCore(replace(PLAN, **change))
     worker.submit(ones(1))
-    assert [each.addresses.tolist() for each in worker.poll(0)] == [[worker.plan.aggregator]]
+    assert [datagram.addresses.tolist() for datagram in worker.poll(0)] == [[worker.plan.aggregator]]
 
 
 def test_a_resume_that_does_not_fit_is_refused() -> None:
@@ -901,7 +901,7 @@ def test_a_store_of_results_grows_and_never_shrinks() -> None:
 
 
 def test_a_server_has_as_many_children_as_there_are_bits() -> None:
-    children = tuple(Child(1 << at, 100 + at) for at in range(32))
+    children = tuple(Child(1 << index, 100 + index) for index in range(32))
     server = ParameterServerCore(replace(SERVER_PLAN, children=children, workers=32))
     first, *others = (changed(contribution(1, child.address), contributors=child.bit) for child in children)
     server.receive(0, joined(*others))
@@ -1069,7 +1069,7 @@ def test_each_fetch_of_a_batch_is_answered_or_counted() -> None:
     asker = WorkerCore(PLAN, OPTIONS)
     asker.submit(ones(8))
     asker.pause()
-    asker.resume(Resume(replace(PLAN, generation=2), tuple(FinalRound(at, SERVER) for at in range(8))))
+    asker.resume(Resume(replace(PLAN, generation=2), tuple(FinalRound(index, SERVER) for index in range(8))))
     (fetches,) = asker.poll(0)
     askers = np.array([WORKER, OTHER, OTHER, WORKER, 1234, WORKER, 1235, 1236], np.uint32)
     before = asdict(job.server.counters)
@@ -1101,7 +1101,7 @@ def test_a_worker_answers_fetches_at_once_or_not_while_paused() -> None:
         holder.resume(Resume(replace(holder.plan, generation=generation)))
         holder.poll(job.now)
         assert holder.deadline_ns is None
-        (fetch,) = (changed(each, tag=make_tag(generation, 0)) for each in asker.poll(job.now))
+        (fetch,) = (changed(datagram, tag=make_tag(generation, 0)) for datagram in asker.poll(job.now))
         holder.receive(job.now, sources(fetch, WORKER))
         assert holder.deadline_ns == 0
         if generation == 2:
@@ -1122,7 +1122,7 @@ def test_a_stranger_is_not_told_what_a_job_sums() -> None:
     asker.submit(ones(1))
     asker.pause()
     asker.resume(Resume(replace(PLAN, generation=2), (FinalRound(0, SERVER), FinalRound(1, OTHER))))
-    (fetch,) = (changed(each, tag=make_tag(1, 0)) for each in asker.poll(0))
+    (fetch,) = (changed(datagram, tag=make_tag(1, 0)) for datagram in asker.poll(0))
     for holder in (job.server, job.workers[1]):
         holder.poll(job.now)
         for address, answers in ((1234, 0), (WORKER, 1)):
@@ -1135,8 +1135,8 @@ def test_the_awaited_event_is_that_of_the_oldest_tensor() -> None:
     job = Job(slots=4, window=2)
     job.workers[0] = worker = WorkerCore(job.workers[0].plan, OPTIONS)
     for name in "uvw":
-        for each in job.workers:
-            each.submit(ones(3), name=name)
+        for member in job.workers:
+            member.submit(ones(3), name=name)
     while worker.rounds_complete < 6:
         job.step()
     sent_ns, again_ns = job.now, job.now + 50 * MS

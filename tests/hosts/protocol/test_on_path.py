@@ -510,7 +510,7 @@ def test_without_solving_nothing_passes_that_makes_a_sum_wrong(does: str, kind: 
         assert fabric.sums[rank][0].array.tobytes() == expected.tobytes()
         assert set(fabric.sums[rank][0].weights.tolist()) == {6}
     counters = [host.core.counters for host in fabric.hosts.values()]
-    refused = sum(each.bad_check for each in counters)
+    refused = sum(counter.bad_check for counter in counters)
     if does not in HARMLESS:
         assert fabric.changed_upwards > 0
         assert refused > 0
@@ -520,7 +520,7 @@ def test_without_solving_nothing_passes_that_makes_a_sum_wrong(does: str, kind: 
     if does == "repeats":
         switches = sum(switch.drops["unknown_job"] for switch in fabric.switches.values())
         assert fabric.moves > 0
-        assert switches + sum(each.stale_generation for each in counters) > 0
+        assert switches + sum(counter.stale_generation for counter in counters) > 0
     elif does != "renews":
         assert fabric.moves == 0
 
@@ -562,17 +562,17 @@ def test_a_message_of_before_a_worker_was_lost_is_refused_after(kind: str, upwar
     fabric = Hoarder(kind, upwards=upwards)
     rng = np.random.default_rng(1)
     arrays = [rng.integers(-999, 999, (3, chunks * LANES)).astype(np.float32) for chunks in (1, 1, 1, 1, 2)]
-    for each in arrays:
+    for array in arrays:
         for rank in range(3):
-            fabric.worker(rank).submit(each[rank])
+            fabric.worker(rank).submit(array[rank])
     fabric.at(2_000 * US, partial(fabric.move, kind, slots=16, window=8, without=2))
     fabric.run(200_000)
     assert fabric.replaced
     assert sum(host.core.counters.bad_check for host in fabric.hosts.values()) > 0
-    for number, each in enumerate(arrays):
+    for number, array in enumerate(arrays):
         for rank in range(2):
             reduced = fabric.sums[rank][number]
-            assert reduced.array.tolist() == each[: int(reduced.weights[0])].sum(axis=0).tolist()
+            assert reduced.array.tolist() == array[: int(reduced.weights[0])].sum(axis=0).tolist()
 
 
 @pytest.mark.parametrize("kind", ["int32", "float32", WRAPPING])

@@ -54,7 +54,7 @@ def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> Non
     complete: set[int] = set()
 
     def ready(number: int) -> bool:
-        (tensor,) = (each for each in tensors if each.start <= number < each.end)
+        (tensor,) = (laid_tensor for laid_tensor in tensors if laid_tensor.start <= number < laid_tensor.end)
         agreed = number - tensor.scale_rounds
         return number not in sent and number not in complete and (agreed < tensor.start or agreed in complete)
 
@@ -68,7 +68,7 @@ def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> Non
         stream.advance(store)
         base = next(number for number in range(first, stream.end + 1) if number not in complete)
         assert stream.base == base
-        assert stream.tensors == [each for each in tensors if each.end > base]
+        assert stream.tensors == [laid_tensor for laid_tensor in tensors if laid_tensor.end > base]
         if choice.random() < 0.05:
             stream.restart()
             sent.clear()
@@ -80,7 +80,7 @@ def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> Non
         if len(expected) < room:
             assert stream.sendable(1, 1, store).tolist() == []
             if waiting := [number for number in range(base, limit) if number not in sent | complete]:
-                agreed = next(each for each in tensors if each.end > waiting[0]).scale_rounds
+                agreed = next(laid_tensor for laid_tensor in tensors if laid_tensor.end > waiting[0]).scale_rounds
                 assert not stream.holds_older(stream.end, store)
                 store.round[(waiting[0] - agreed) % 64] = waiting[0] - agreed
                 assert not stream.holds_older(waiting[0], store)
@@ -116,8 +116,10 @@ def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
     tensors = [
         appended(stream, chunks, weight=weight, adds=mask) for (chunks, weight), mask in zip(sizes, masks, strict=True)
     ]
-    rounds_of = {number: each for each in tensors for number in range(each.start, each.end)}
-    added = [np.ones(each.end - each.start - each.scale_rounds, np.bool_) for each in tensors]
+    rounds_of = {number: laid_tensor for laid_tensor in tensors for number in range(laid_tensor.start, laid_tensor.end)}
+    added = [
+        np.ones(laid_tensor.end - laid_tensor.start - laid_tensor.scale_rounds, np.bool_) for laid_tensor in tensors
+    ]
     for flags, mask in zip(added, masks, strict=True):
         flags[:] = True if mask is None else mask
     adds = {
@@ -154,7 +156,7 @@ def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed:
     for tensor in [appended(plain, chunks) for chunks in sizes]:
         tensor_of.update(dict.fromkeys(range(tensor.start, tensor.end), tensor.handle))
         scale_of.update(
-            {each: each - tensor.scale_rounds for each in range(tensor.start + tensor.scale_rounds, tensor.end)}
+            {index: index - tensor.scale_rounds for index in range(tensor.start + tensor.scale_rounds, tensor.end)}
         )
     base = choice.randint(0, plain.end - 1)
     final = set(range(base))
@@ -177,7 +179,7 @@ def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed:
         assert stream.agree_again(store, np.array(lacking, np.int64), LEAD).tolist() == needed
         ahead = np.arange(stream.base, beyond)
         assert np.array_equal(store.holds(ahead), ~np.isin(ahead, needed))
-        later = [each for each in stream.tensors if each.start >= beyond]
+        later = [laid_tensor for laid_tensor in stream.tensors if laid_tensor.start >= beyond]
         laid.append([(each.handle, each.start, each.scale_rounds, each.end) for each in later])
         for each in later:
             fetches = sum(tensor_of[number] == each.handle for number in needed)

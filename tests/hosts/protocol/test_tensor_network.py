@@ -106,9 +106,9 @@ def run_losing_workers(seed: int) -> None:
         }
         results = [fabric.sums[rank][index] for rank in fabric.ranks]
         first = results[0]
-        for each in results:
-            assert each.array.tobytes() == first.array.tobytes(), f"seed {seed}: {options}"
-            assert each.weights.tobytes() == first.weights.tobytes(), f"seed {seed}: {options}"
+        for result in results:
+            assert result.array.tobytes() == first.array.tobytes(), f"seed {seed}: {options}"
+            assert result.weights.tobytes() == first.weights.tobytes(), f"seed {seed}: {options}"
         sizes = np.broadcast_to(first.chunk_values, len(first.weights))
         ends = np.minimum(np.cumsum(sizes), first.values.size).tolist()
         for start, end, weight in zip([0, *ends], ends, first.weights.tolist(), strict=False):

@@ -29,7 +29,7 @@ def pair(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def tree(vectors: Vectors) -> torch.Tensor:
     """Adasum of 2^k vectors, float64."""
-    wide = [each.double() for each in vectors]
+    wide = [vector.double() for vector in vectors]
     while len(wide) > 1:
         wide = [pair(a, b) for a, b in zip(wide[::2], wide[1::2], strict=True)]
     return wide[0]
@@ -37,7 +37,7 @@ def tree(vectors: Vectors) -> torch.Tensor:
 
 def consensus(vectors: Vectors) -> torch.Tensor:
     """AdaCons of vectors at its first call, float64."""
-    wide = torch.stack([each.double() for each in vectors])
+    wide = torch.stack([vector.double() for vector in vectors])
     weights = wide @ wide.sum(0) / (wide**2).sum(1)
     return weights @ wide / weights.sum()
 
@@ -59,7 +59,7 @@ def gradients(model: nn.Module, rank: int, ranks: int) -> list[list[torch.Tensor
     """Every rank's own gradients: by parameter, by rank."""
     model.zero_grad()
     backward(model, rank)
-    return [gathered(each.grad, ranks) for each in model.parameters() if each.grad is not None]
+    return [gathered(parameter.grad, ranks) for parameter in model.parameters() if parameter.grad is not None]
 
 
 def gathered(own: torch.Tensor, ranks: int) -> list[torch.Tensor]:
@@ -69,7 +69,9 @@ def gathered(own: torch.Tensor, ranks: int) -> list[torch.Tensor]:
 
 
 def is_same_everywhere(model: nn.Module, ranks: int, what: str) -> bool:
-    flat = torch.cat([(each.grad if what == "grad" else each.detach()).reshape(-1) for each in model.parameters()])
+    flat = torch.cat(
+        [(parameter.grad if what == "grad" else parameter.detach()).reshape(-1) for parameter in model.parameters()]
+    )
     return all(part.equal(flat) for part in gathered(flat, ranks))
 
 
@@ -92,7 +94,7 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
         model = DistributedDataParallel(model_of(0))
         model.register_comm_hook(state, hook)
         backward(model, rank)
-        got = [each.grad.reshape(-1) for each in model.parameters() if each.grad is not None]
+        got = [parameter.grad.reshape(-1) for parameter in model.parameters() if parameter.grad is not None]
         if name == "adacons":
             got = [torch.cat(got)]
         found[name] = [near(*each) for each in zip(got, wanted[name], strict=True)]
@@ -120,7 +122,7 @@ def optimizers(rank: int, ranks: int, store: Any) -> Any:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
         own = torch.optim.SGD(alone.parameters(), lr=0.01)
         for _ in range(2):
-            starts = [each.detach().clone() for each in model.parameters()]
+            starts = [parameter.detach().clone() for parameter in model.parameters()]
             alone.load_state_dict(model.state_dict())
             for trained, stepping in ((alone, own), (model, optimizer)):
                 stepping.zero_grad()

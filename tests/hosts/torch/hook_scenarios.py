@@ -33,7 +33,9 @@ HOOKS: dict[str, Any] = {"packed8": hooks.packed_hook, "topk": hooks.topk_hook, 
 
 
 def digest(model: nn.Module) -> str:
-    return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.parameters())).hexdigest()
+    return hashlib.sha256(
+        b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    ).hexdigest()
 
 
 def model_of(seed: int) -> nn.Module:
@@ -97,8 +99,10 @@ class Bucket:
         return self._parameters
 
     def gradients(self) -> list[torch.Tensor]:
-        sizes = [each.numel() for each in self._parameters]
-        return [part.view_as(each) for part, each in zip(self._buffer.split(sizes), self._parameters, strict=True)]
+        sizes = [parameter.numel() for parameter in self._parameters]
+        return [
+            part.view_as(parameter) for part, parameter in zip(self._buffer.split(sizes), self._parameters, strict=True)
+        ]
 
 
 def residuals(rank: int, ranks: int) -> dict[str, bool]:

@@ -320,7 +320,7 @@ def fixed_point_hook(ranks: int, bucket: Any) -> Any:
     buffer = bucket.buffer().mul_(1.0 / ranks)
     gathered = [torch.empty_like(buffer) for _ in range(ranks)]
     dist.all_gather(gathered, buffer)
-    layers = [[each[first : first + size] for each in gathered] for first, size in _layers(bucket)]
+    layers = [[gradients[first : first + size] for gradients in gathered] for first, size in _layers(bucket)]
     buffer.copy_(torch.cat([expected(layer) for layer in layers]))
     future: Any = torch.futures.Future()
     future.set_result(buffer)
@@ -529,7 +529,7 @@ def parts_of_many_scales(rank: int, ranks: int, store: Any) -> Any:
             model(unused).backward()
             for at, layer in enumerate(model.layers):
                 if at != unused:
-                    exact = [each[at] for each in inputs]
+                    exact = [tensor[at] for tensor in inputs]
                     found[f"{name} layer {at}, without {unused}"] = relative(layer.grad.full_tensor() * ranks, exact)
     return found
 
@@ -561,7 +561,7 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
         flat = torch.cat([p.detach().view(-1) for p in model.parameters()])
         everywhere = [torch.empty_like(flat) for _ in range(ranks)]
         dist.all_gather(everywhere, flat)
-        return bool(flat.isfinite().all()) and all(flat.equal(each) for each in everywhere)
+        return bool(flat.isfinite().all()) and all(flat.equal(tensor) for tensor in everywhere)
 
     registering: dict[str, Any] = {
         "fp16": lambda model: model.register_comm_hook(None, default_hooks.fp16_compress_hook),
@@ -622,7 +622,7 @@ def reported(rank: int, ranks: int, store: Any) -> Any:
         control, job, _ = group._sums.place
         with ControlClient(control) as client:
             while listed is None:
-                told = next(each.report for each in client.jobs() if each.job == job)
+                told = next(state.report for state in client.jobs() if state.job == job)
                 if told.step:
                     listed = [told.step, told.stage, told.loss, told.accuracy, told.exposed_ns, told.bytes]
     dist.barrier()

@@ -137,8 +137,8 @@ def test_a_script_reports_its_progress(ranks: Ranks) -> None:
 
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
     for outcomes in ranks.play("mismatch"):
-        for each in outcomes:
-            kind, text = each["result"]
+        for outcome in outcomes:
+            kind, text = outcome["result"]
             assert kind == "CallMismatch"
             assert "the workers' calls differ" in text
 
@@ -164,8 +164,8 @@ def test_a_call_over_both_switches_and_gloo_fails_everywhere(ranks: Ranks) -> No
     others.
     """
     for outcomes in ranks.play("ways_differ"):
-        for number, each in enumerate(outcomes, 1):
-            kind, text = each["result"]
+        for number, outcome in enumerate(outcomes, 1):
+            kind, text = outcome["result"]
             assert kind in ("CallMismatch", "AllreduceAborted")
             assert f"the ranks' calls differ in call {number} of the group: rank 1 (h2): " in text
             assert "all_reduce SUM of 5000 torch.float32 through the switches" in text
@@ -213,8 +213,8 @@ def test_the_wait_for_a_rank_that_cannot_come_back_ends(ranks: Ranks) -> None:
 
 def test_a_call_that_another_rank_omits_times_out(ranks: Ranks) -> None:
     *others, _ = ranks.play("silent")
-    for each in others:
-        kind, text = each["result"]
+    for other in others:
+        kind, text = other["result"]
         assert kind == "AllreduceTimeout"
         assert "no sum after 2 s" in text
 
@@ -247,8 +247,8 @@ def test_a_group_reconfigures_without_a_lost_rank_and_with_it(ranks: Ranks) -> N
         port = found.getsockname()[1]
     *others, lost = ranks.play("configured_anew", STORE_PORT=str(port))
     assert lost == [[111.0, 3], [111.0, 3]]
-    for each in others:
-        assert each == [[111.0, 3], "AllreduceAborted", True, True, [11.0, 2], [111.0, 3]]
+    for other in others:
+        assert other == [[111.0, 3], "AllreduceAborted", True, True, [11.0, 2], [111.0, 3]]
 
 
 @pytest.fixture(scope="module")
@@ -256,8 +256,8 @@ def undisturbed(ranks: Ranks) -> str:
     """Weights of the uninterrupted training."""
     played = ranks.play("comes_back")
     steps = DIES_AT + TOGETHER
-    assert [each["made"] for each in played] == [[[step, EVERYONE] for step in range(steps)]] * RANKS
-    (weights,) = {str(each["weights"]) for each in played}
+    assert [outcome["made"] for outcome in played] == [[[step, EVERYONE] for step in range(steps)]] * RANKS
+    (weights,) = {str(outcome["weights"]) for outcome in played}
     return weights
 
 
@@ -266,8 +266,8 @@ def test_a_restarted_process_continues_at_the_step_of_its_death(ranks: Ranks, un
     """Weights and momentum come from a survivor: the result has the bits of uninterrupted training."""
     *survivors, again = ranks.play("comes_back", WEIR_POLICY=policy, DIES="1")
     assert again["statuses"] == [-9, 0]
-    for each in survivors:
-        assert each["made"] == [[step, EVERYONE] for step in range(DIES_AT + TOGETHER)]
+    for survivor in survivors:
+        assert survivor["made"] == [[step, EVERYONE] for step in range(DIES_AT + TOGETHER)]
     assert again["made"] == [[step, EVERYONE] for step in range(DIES_AT, DIES_AT + TOGETHER)]
     assert {each["weights"] for each in (*survivors, again)} == {undisturbed}
 
@@ -280,9 +280,9 @@ def test_a_restarted_process_rejoins_after_the_others_went_on(ranks: Ranks) -> N
     assert again["made"] == [[step, EVERYONE] for step in range(first, again["steps"])]
     without = [[step, EVERYONE - 100] for step in range(DIES_AT, first)]
     made = [[step, EVERYONE] for step in range(DIES_AT)] + without + again["made"]
-    assert made in [each["made"] for each in survivors]
-    for each in survivors:  # one may have had a step's sum when the group ended, and the other have taken its state
-        assert each["made"] in (made, [step for step in made if step[0] != first - 1])
+    assert made in [survivor["made"] for survivor in survivors]
+    for survivor in survivors:  # one may have had a step's sum when the group ended, and the other have taken its state
+        assert survivor["made"] in (made, [step for step in made if step[0] != first - 1])
     assert len({each["weights"] for each in (*survivors, again)}) == 1
 
 
@@ -291,10 +291,10 @@ def test_torchft_readmits_a_replica_killed_in_mid_step(ranks: Ranks) -> None:
     """The weights and optimizer come from a survivor, at a step's boundary; the others continue meanwhile."""
     *survivors, again = ranks.play("recovered", WEIR_POLICY="abort")
     assert again["statuses"] == [-9, 0]
-    for each in survivors:
-        steps = [step for step, _ in each["committed"]]
+    for survivor in survivors:
+        steps = [step for step, _ in survivor["committed"]]
         assert steps == list(range(len(steps)))  # none was lost, and none made twice
-        took = [took for took, _ in groupby(took for _, took in each["committed"])]
+        took = [took for took, _ in groupby(took for _, took in survivor["committed"])]
         assert took[:2] == [3, 2]
         assert took[-1] == 3  # a busy machine's heartbeats may lapse, which leaves one out for some steps more
     first = again["committed"][0][0]

@@ -42,7 +42,7 @@ def played(forkers: list[Ranks], ways: list[str], **environment: str) -> list[li
     def play(at: int) -> None:
         found[at] = forkers[at].play("crossing", RANKS, WAY=ways[at], SEED=str(at), **given)
 
-    threads = [threading.Thread(target=play, args=(at,)) for at in range(len(forkers)) if ways[at]]
+    threads = [threading.Thread(target=play, args=(index,)) for index in range(len(forkers)) if ways[index]]
     for thread in threads:
         thread.start()
     for thread in threads:

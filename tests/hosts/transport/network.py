@@ -99,7 +99,7 @@ class Network:
             self._poll_all()
 
     def settle(self, pendings: Sequence[Pending[Any]]) -> None:
-        self.run(lambda: all(each.done for each in pendings))
+        self.run(lambda: all(pending.done for pending in pendings))
 
     def _poll_all(self) -> None:
         for rank, core in enumerate(self.cores):

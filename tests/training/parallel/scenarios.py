@@ -94,7 +94,7 @@ def products(rank: int, ranks: int, store: Any) -> Any:
     x, y = (torch.randn(rows, size, generator=drawn, dtype=torch.float64) for size in (inputs, outputs))
     weight = torch.randn(outputs, inputs, generator=drawn, dtype=torch.float64)
     own = [mesh.block_of(x), mesh.weight_of(weight), mesh.block_of(y)]
-    block, part, gradient = (each.to(kind).contiguous() for each in own)
+    block, part, gradient = (tensor.to(kind).contiguous() for tensor in own)
     whole = [x @ weight.t(), y @ weight, y.t() @ x]
     wanted = [mesh.block_of(whole[0]), mesh.block_of(whole[1]), mesh.weight_of(whole[2])]
     with counted_calls() as calls:
@@ -174,9 +174,9 @@ def training(rank: int, ranks: int, store: Any) -> Any:
         dcp.load(state, checkpoint_id=folder[0])
         again = [error(state[name].full_tensor(), loaded[name]) for name in loaded]
         dist.barrier()
-        written = [str(each) for each in Path(folder[0]).iterdir()]
+        written = [str(path) for path in Path(folder[0]).iterdir()]
     return {
-        "losses": [abs(one - two) / two for one, two in zip(losses, wanted, strict=True)],
+        "losses": [abs(loss - two) / two for loss, two in zip(losses, wanted, strict=True)],
         "fell": wanted[-1] < wanted[0],
         "weights": max(errors),
         "loaded": back,
@@ -193,7 +193,7 @@ def megatron(rank: int, ranks: int, store: Any) -> Any:
     divided = parallelize_module(copy.deepcopy(whole), init_device_mesh("cpu", (ranks,)), megatron_plan(BLOCKS))
     losses = train_whole(divided, characters, targets)
     wanted = train_whole(whole, characters, targets)
-    return [abs(one - two) / two for one, two in zip(losses, wanted, strict=True)]
+    return [abs(loss - two) / two for loss, two in zip(losses, wanted, strict=True)]
 
 
 def refused(rank: int, ranks: int, store: Any) -> Any:

@@ -28,7 +28,7 @@ def main(address: str) -> None:
     names = Names(load_info())
     forward = names.call("forward", b"\x01")
     entries = [names.exact_entry(i.to_bytes(2, "big"), b"\x01", forward) for i in range(1, 1000)]
-    assert set(client.write(*((INSERT, one) for one in entries))) == {"OK"}
+    assert set(client.write(*((INSERT, entry) for entry in entries))) == {"OK"}
     query = p4r.ReadRequest(device_id=1, entities=[entity(p4r.TableEntry()) for _ in range(10)])
     answers = [client.stub.Read(query) for _ in range(READS)]
     for answer in answers:
@@ -37,7 +37,7 @@ def main(address: str) -> None:
     packet = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=bytes(1000)))
     while True:
         for kind in (DELETE, INSERT):
-            client.write(*((kind, one) for one in entries))
+            client.write(*((kind, entry) for entry in entries))
             for stream in streams:
                 stream.send(packet)
 

@@ -35,7 +35,7 @@ class Leases(Generic[Key]):
         self._renewed_ns = dict.fromkeys(self._renewed_ns, now_ns)
 
     def end(self, key: Key) -> None:
-        """Nothing happens if it has none."""
+        """End the lease of a key, if it has one."""
         self._renewed_ns.pop(key, None)
 
     def lives(self, key: Key) -> bool:

@@ -80,7 +80,7 @@ class Listener:
         self._half_open[door] = None
 
     def has_asked(self, door: _Door) -> None:
-        """The connection has sent a whole head."""
+        """Note that a connection has sent its whole head."""
         self._half_open.pop(door, None)
 
     def leave(self, door: _Door) -> None:

@@ -16,7 +16,11 @@ _LONGEST_NS: Final = 3_600_000_000_000
 
 
 def check_faults(where: str, faults: Mapping[str, Any]) -> None:
-    """Raises FabricError for a value out of range, which it says to be at `where`."""
+    """Check the faults of a link.
+
+    Raises:
+        FabricError: A value is out of range; `where` is its place.
+    """
     for name, value in faults.items():
         if name in _DURATIONS:
             if value < _DURATIONS[name]:

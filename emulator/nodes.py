@@ -38,12 +38,20 @@ class FabricNodes:
     hosts: dict[str, HostNode] = field(default_factory=dict)
 
     def check_new(self, name: str) -> None:
-        """Raises FabricError for a name that is taken."""
+        """Check that a name is free.
+
+        Raises:
+            FabricError: It is taken.
+        """
         if name in self.switches or name in self.hosts:
             raise FabricError(f"the name {name} is taken already", value=name)
 
     def host(self, name: str) -> HostNode:
-        """Raises FabricError where there is no such host."""
+        """Return a host by its name.
+
+        Raises:
+            FabricError: There is no such host.
+        """
         if name not in self.hosts:
             known = ", ".join(sorted([*self.hosts, *self.switches])) or "none"
             raise FabricError(f"no host {name}; its nodes: {known}", place="fabric", value=name)

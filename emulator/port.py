@@ -102,7 +102,11 @@ def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
 
 
 def check_config(where: str, config: PortConfig) -> None:
-    """Raises `SwitchValueError` for a value out of range, which it says to be at `where`."""
+    """Check the settings of a port.
+
+    Raises:
+        SwitchValueError: A value is out of range; `where` is its place.
+    """
     if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
         raise SwitchValueError(
             f"rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite",

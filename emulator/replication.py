@@ -73,7 +73,11 @@ class ReplicationEngine:
             self._change(self._tables.groups, group_id, CloneSession(self._groups[group_id]))
 
     def delete_group(self, group_id: int) -> None:
-        """Raises EntryNotFound."""
+        """Delete a multicast group.
+
+        Raises:
+            EntryNotFound: There is none with this id.
+        """
         with self._paused():
             if self._groups.pop(group_id, None) is None:
                 raise EntryNotFound(f"multicast group {group_id} does not exist", value=group_id)
@@ -103,7 +107,11 @@ class ReplicationEngine:
             self._change(self._tables.sessions, session_id, session)
 
     def delete_session(self, session_id: int) -> None:
-        """Raises EntryNotFound."""
+        """Delete a clone session.
+
+        Raises:
+            EntryNotFound: There is none with this id.
+        """
         with self._paused():
             if self._sessions.pop(session_id, None) is None:
                 raise EntryNotFound(f"clone session {session_id} does not exist", value=session_id)

@@ -51,11 +51,20 @@ class Register:
         self._cells = region[:, place.offset : place.offset + place.bytes]
 
     def read(self, index: int) -> int:
-        """Raises `IndexError` outside 0 … size - 1."""
+        """Return a cell's value.
+
+        Raises:
+            IndexError: The index is not in 0 … size - 1.
+        """
         return int.from_bytes(self._cells[self._checked(index)].tobytes(), "little")
 
     def write(self, index: int, value: int) -> None:
-        """Raises `IndexError` outside 0 … size - 1, `ValueError` for a value that does not fit."""
+        """Set a cell's value.
+
+        Raises:
+            IndexError: The index is not in 0 … size - 1.
+            ValueError: The value does not fit.
+        """
         if not 0 <= value < 1 << self.width:
             raise ValueError(f"{self.name}[{index}] = {value} does not fit {self.width} bits")
         content = value.to_bytes(self._bytes, "little")
@@ -111,7 +120,11 @@ class DigestQueue:
         return int(self._head[2])
 
     def drain(self, limit: int = DIGEST_SLOTS) -> list[tuple[int, ...]]:
-        """Take the oldest records, at most `limit`: one tuple each, with the struct's fields in order."""
+        """Remove the oldest records, at most `limit`, and return them.
+
+        Returns:
+            A tuple per record, with the struct's fields in order.
+        """
         first = int(self._head[1])
         count = min(len(self), limit)
         records = []

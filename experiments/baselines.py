@@ -65,7 +65,7 @@ class SchemeFigures:
 
     @classmethod
     def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> SchemeFigures:
-        """Figures of a run."""
+        """Return the figures of a run under one scheme."""
         arrivals = joins(result.jobs)
         return cls(
             run=config.name,
@@ -143,7 +143,7 @@ def compare(
 
 
 def as_json(figures: Iterable[SchemeFigures]) -> list[dict[str, Any]]:
-    """Figures as plain values."""
+    """Return figures as plain values for JSON."""
     return [asdict(figure) for figure in figures]
 
 

@@ -16,7 +16,11 @@ from .errors import ExperimentError
 
 
 def check_places(page: Path, names: Iterable[str]) -> None:
-    """Raises ExperimentError where a page cannot be read, or lacks the place of one of these tables."""
+    """Check that a page has the place of each of these tables.
+
+    Raises:
+        ExperimentError: The page cannot be read, or lacks one.
+    """
     text = _text(page)
     for name in names:
         if _place(name).search(text) is None:

@@ -155,12 +155,16 @@ class Network:
         return self._fabric.now_ns
 
     def run(self, duration_ns: int) -> None:
-        """Let virtual time pass."""
+        """Advance virtual time by a duration."""
         for wake in self._fabric.wakes_until(self.now_ns + duration_ns):
             self._arrivals[wake.host] += wake.arrivals()
 
     def settle(self) -> None:
-        """Let time pass until no packet is under way. Raises AssertionError where some still are a second later."""
+        """Advance virtual time until no packet is under way.
+
+        Raises:
+            AssertionError: Some still are after a second.
+        """
         end_ns = self.now_ns + _QUIET_NS
         self.run(1)  # frames sent by the control plane enter now
         while self._fabric.packets_in_flight:
@@ -178,7 +182,7 @@ class Network:
         return self._switches[name]
 
     def set_link(self, end: str, *, up: bool) -> None:
-        """Take the link at a port, `s1-p3`, down or up."""
+        """Set the link at a port, such as `s1-p3`, down or up."""
         self._fabric.set_link(_endpoint(self.topology, end), up=up)
 
     def serve(self) -> str:

@@ -102,7 +102,7 @@ class PtfSwitch:
                 self._run_until(self._fabric.now_ns + 1_000_000)
 
     def set_link(self, port: int, *, up: bool) -> None:
-        """Take the link at a port down or up."""
+        """Set the link at a port down or up."""
         with self._lock:
             self._fabric.set_link((_SWITCH, port), up=up)
 
@@ -170,7 +170,11 @@ def under_ptf(switch: PtfSwitch) -> Iterator[PtfSwitch]:
 
 
 def running() -> PtfSwitch:
-    """The switch that PTF's tests run on. Raises EmulatorError where `weir ptf` has started none."""
+    """Return the switch that PTF's tests run on.
+
+    Raises:
+        EmulatorError: `weir ptf` has started none.
+    """
     if not _running:
         raise EmulatorError("no emulated switch runs under PTF; start the tests by weir ptf")
     return _running[-1]

@@ -96,14 +96,14 @@ class SwitchUnderTest:
     # --- arrays ---
 
     def counter(self, name: str, index: int = 0) -> Count:
-        """One cell of an indirect counter."""
+        """Return one cell of an indirect counter."""
         entry = self._state.counters[named("counter", name, self._state.counters)]
         if not 0 <= index < entry.size:
             raise EmulatorError(f"the counter has {entry.size} cells", place=f"{entry.name}[{index}]", value=entry.size)
         return Count(int(entry.packets[index]), int(entry.bytes[index]))
 
     def register(self, name: str, index: int = 0) -> int:
-        """One cell of a register."""
+        """Return one cell of a register."""
         cells = self._state.registers[named("register", name, self._state.registers)]
         return cells.read(index)
 

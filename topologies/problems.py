@@ -169,7 +169,7 @@ def _placed(place: str, said: str) -> str:
 
 
 def any_value(value: object, place: str) -> Iterator[str]:
-    """Anything goes."""
+    """Shape that accepts any value."""
     yield from ()
 
 
@@ -189,7 +189,7 @@ def whole_number(value: object, place: str) -> Iterator[str]:
 
 
 def or_nothing(shape: Shape) -> Shape:
-    """The same, or null."""
+    """Return a shape that also accepts null."""
 
     def check(value: object, place: str) -> Iterator[str]:
         if value is not None:

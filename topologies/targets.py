@@ -205,7 +205,11 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def target_named(name: str) -> Target:
-    """Raises `TopologyError`."""
+    """Return the target with this name.
+
+    Raises:
+        TopologyError: There is none.
+    """
     if name not in TARGETS:
         raise TopologyError(f'target "{name}" is no kind of switch', value=name, allowed=tuple(TARGETS))
     return TARGETS[name]

@@ -213,11 +213,11 @@ class ServedMode(Mode):
 
     @abstractmethod
     def worker(self, job: Replicas, rank: int, communicator: Communicator) -> Process:
-        """Process of one worker."""
+        """Make the process of one worker."""
 
     @abstractmethod
     def server(self, job: Replicas) -> Server:
-        """Server of a job."""
+        """Make the parameter server of a job."""
 
 
 class PeerMode(Mode):

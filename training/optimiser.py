@@ -98,7 +98,7 @@ class Layers:
         return rule(norms(first, self._starts), norms(second, self._starts))
 
     def spread(self, factors: NDArray[np.float32]) -> Floats:
-        """One factor a layer, repeated for its parameters: (parameters,)."""
+        """Repeat one factor per layer for each of its parameters: (layers,) to (parameters,)."""
         return np.repeat(factors, self._sizes)
 
 

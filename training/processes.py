@@ -65,7 +65,7 @@ class Processes:
         self._started = False
 
     def advance(self, now_ns: int) -> None:
-        """Let all go on that can, until all wait."""
+        """Run all processes that can go on, until all wait."""
         if not self._started:
             self._started = True
             self._waiting = [entry and self._entry(*entry[:2], now_ns) for entry in self._waiting]

@@ -21,7 +21,7 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def gradient(self, worker: int, step: int) -> Floats:
-        """One worker's gradient in this step, summed over its samples; flat, always of the same length."""
+        """Return one worker's gradient of this step, summed over its samples; flat, always of the same length."""
 
     @abstractmethod
     def samples(self, worker: int) -> int:
@@ -29,18 +29,18 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def apply_to(self, worker: int, mean: Floats) -> None:
-        """One worker applies the mean gradient that reached it."""
+        """Apply the mean gradient that reached one worker."""
 
     @abstractmethod
     def weights(self, worker: int) -> Floats:
-        """One worker's replica."""
+        """Return one worker's replica of the weights."""
 
     @abstractmethod
     def accuracy(self, worker: int = 0) -> float | None:
         """Accuracy of one worker's replica on held-out data, 0…1; None if the workload measures none."""
 
     def gradients(self, step: int) -> list[Floats]:
-        """Each worker's, by rank."""
+        """Return all workers' gradients of this step, by rank."""
         return [self.gradient(worker, step) for worker in range(self.workers)]
 
     def apply(self, means: Sequence[Floats]) -> None:

@@ -28,13 +28,13 @@ class Rule(Protocol):
         """Time from which the server takes the worker's next update; None while others must come first."""
 
     def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
-        """The server has taken the worker's update."""
+        """Note that the server has received the worker's update."""
 
     def may_continue(self, worker: int) -> bool:
         """Return whether the worker may receive the weights and continue."""
 
     def on_weights_sent(self, worker: int) -> None:
-        """The worker has been given the weights as they are now."""
+        """Note that the worker has received the present weights."""
 
 
 class Staleness:

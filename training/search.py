@@ -88,7 +88,7 @@ class Source(Protocol):
         """Return the parameters of a new configuration."""
 
     def observe(self, trial: Trial, *, ended: bool) -> None:
-        """Take a configuration's value after a stage; `ended`: it trains no further."""
+        """Record a configuration's value after a stage; `ended`: it trains no further."""
 
 
 class RandomSource:

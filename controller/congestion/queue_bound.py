@@ -45,5 +45,5 @@ class Promise:
 
 
 def promises(budgets: Iterable[LinkBudget]) -> tuple[Promise, ...]:
-    """One for each egress queue, in the order of the links."""
+    """Return the promise of each egress queue, sorted by link."""
     return tuple(Promise.of(budget) for budget in sorted(budgets, key=lambda one: one.link))

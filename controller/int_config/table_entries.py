@@ -55,7 +55,11 @@ _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_a
 
 
 def check_int_config(topology: Topology, watching: IntConfig) -> None:
-    """Raises PlanError where this fabric has not what is to be watched, or reported to, or cannot watch it."""
+    """Check that the fabric has the nodes and ports that are watched and reported to, and can watch them.
+
+    Raises:
+        PlanError: It has not, or cannot.
+    """
     if watching.collector is not None and not topology.is_host(watching.collector):
         raise PlanError(
             f'collector "{watching.collector}" is no host of {topology.name}',

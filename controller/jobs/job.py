@@ -189,7 +189,11 @@ class RunningJob:
         return f"{self._part(host)} ({host})"
 
     def check_part(self, host: str) -> None:
-        """Raises ControllerError for a host that was never in the job."""
+        """Check that a host has ever been in the job.
+
+        Raises:
+            ControllerError: It has not.
+        """
         spec = self.spec
         if host not in self.ranks and host not in (spec.server, *spec.spares) and host not in self.gone:
             raise ControllerError(

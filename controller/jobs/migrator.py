@@ -118,7 +118,12 @@ class Migrator:
                 self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
 
     def update_topology(self, lost: Collection[str], now_ns: int) -> None:
-        """The fabric has changed, and these switches are lost: jobs stay where they are if they can, else they move."""
+        """Adapt all jobs to a changed fabric: they keep their trees if they can, and else move.
+
+        Args:
+            lost: Names of the switches that are lost.
+            now_ns: Present time.
+        """
         for job in self._jobs.values():
             plan = job.plan
             try:

@@ -54,7 +54,7 @@ class EventLog:
         self._drops: dict[str, int] = {}
 
     def newest(self, count: int = KEPT) -> list[dict[str, Any]]:
-        """The last events, the newest first, as JSON has them."""
+        """Return the last `count` events as JSON values, newest first."""
         return [asdict(event) for event in list(self._events)[: -count - 1 : -1]]
 
     def update(self, controller: Controller, snapshot: Snapshot, now_ns: int) -> None:

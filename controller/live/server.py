@@ -91,7 +91,7 @@ class LiveServer:
         self._publish(json.dumps(fabric, separators=(",", ":")).encode(), b"")
 
     def show_state(self, state: Mapping[str, Any]) -> None:
-        """The newest state (`picture.LiveView.look`)."""
+        """Show a state, as `picture.LiveView.look` returns it, from now on."""
         self._publish(None, json.dumps(state, separators=(",", ":")).encode())
 
     # --- in the thread ---

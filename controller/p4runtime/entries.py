@@ -27,7 +27,7 @@ class ActionSpec:
 
 
 def call(action: str, **args: int) -> ActionSpec:
-    """`call("forward", port=1)`."""
+    """Make an action call by keyword: `call("forward", port=1)`."""
     return ActionSpec(action, tuple(sorted(args.items())))
 
 
@@ -161,7 +161,11 @@ class SwitchState:
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> SwitchState:
-        """Raises ValueError if two items have one key but differ."""
+        """Make the state that these items add up to.
+
+        Raises:
+            ValueError: Two items have one key but differ.
+        """
         by_key: dict[tuple[str, object], Item] = {}
         for item in items:
             if by_key.setdefault(item.key, item) != item:
@@ -169,7 +173,7 @@ class SwitchState:
         return cls(by_key)
 
     def lines(self) -> frozenset[str]:
-        """One readable line per item: the whole state, for people and tests."""
+        """Return the whole state as text, one line per item."""
         return frozenset(map(str, self.items.values()))
 
 

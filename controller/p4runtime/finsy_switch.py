@@ -94,7 +94,7 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
 
 
 def new_switch(name: str, address: str, options: fy.SwitchOptions, loading: Loading) -> FinsySwitch:
-    """One that is not open yet. All share the schemas of their programs."""
+    """Make a switch that is not open yet. All switches share the schemas of their programs."""
     quiet_finsy()
     with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
         switch = FinsySwitch(name, address, options)
@@ -103,7 +103,7 @@ def new_switch(name: str, address: str, options: fy.SwitchOptions, loading: Load
 
 
 def quiet_finsy() -> None:
-    """Its log does not repeat what errors say anyway."""
+    """Keep finsy's log from repeating what errors already say."""
     logging.getLogger("finsy").addFilter(_SPOKEN_FOR)
 
 

@@ -23,7 +23,11 @@ class CompiledPipeline:
     blob: Path
 
     def check(self) -> None:
-        """Raises ControllerError if a file is missing."""
+        """Check that the files of the pipeline exist.
+
+        Raises:
+            ControllerError: A file is missing.
+        """
         for path in (self.p4info, self.blob):
             if not path.is_file():
                 raise ControllerError(f"no file {path}; compile the switch program first", place="pipeline", value=path)

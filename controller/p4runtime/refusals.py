@@ -47,7 +47,7 @@ class RefusedUpdate:
 
     @property
     def is_invalid_argument(self) -> bool:
-        """The switch's program has no such table, action, field or value."""
+        """True if the switch's program has no such table, action, field or value."""
         return self.code == "INVALID_ARGUMENT"
 
     def __str__(self) -> str:

@@ -324,7 +324,7 @@ class SwitchSession:
         return await self._read_items(wanted)
 
     async def read_table(self, table: str) -> SwitchState:
-        """One table's entries."""
+        """Read the entries of one table from the switch."""
         return await self._read_items([fy.P4TableEntry(table)])
 
     async def _read_items(self, wanted: Sequence[P4Entity]) -> SwitchState:

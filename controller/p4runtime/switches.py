@@ -215,7 +215,7 @@ class Switches:
                 raise self.troubles[name]
 
     def invalidate(self) -> None:
-        """Take nothing for granted: the next `write_states` reads every switch."""
+        """Forget the known states, so that the next `write_states` reads every switch."""
         for name in self.sessions:
             self._invalidate(name)
 

@@ -59,7 +59,7 @@ class GenerationHistory:
 
 
 def previous_generation(generation: int) -> int:
-    """The one before it."""
+    """Return the generation before this one."""
     return _generation(generation - 1)
 
 

@@ -11,7 +11,11 @@ from ..p4runtime.tables import MEMBERS
 
 
 def check_items(switch: Switch, items: Iterable[Item]) -> None:
-    """Raises PlanError where the switch's target cannot hold these, or could not do what they are for."""
+    """Check that the switch's target can hold these entries and do what they are for.
+
+    Raises:
+        PlanError: It cannot.
+    """
     pipes: dict[int, dict[int, int]] = {}
     for item in items:
         match item:

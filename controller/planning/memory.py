@@ -52,7 +52,15 @@ class FabricMemory:
         return allotments
 
     def reoccupy(self, job: int, allotments: Mapping[str, Allotment]) -> None:
-        """Give a job again what it held, by switch. Raises OutOfMemory where that is not free any more."""
+        """Allot exactly these slots and replication ids to a job again, as after a restart.
+
+        Args:
+            job: Number of the job.
+            allotments: What it held, by switch.
+
+        Raises:
+            OutOfMemory: A range is not free, or the fabric has no such switch.
+        """
         for switch, held in allotments.items():
             if switch not in self._slots:
                 raise OutOfMemory(
@@ -75,7 +83,7 @@ class FabricMemory:
         }
 
     def retain(self, job: int, switches: Iterable[str] = ()) -> None:
-        """Take back what the job holds in all other switches."""
+        """Free what the job holds in all switches except these."""
         self._release(job, self._slots.keys() - set(switches))
 
     def jobs_that_fit(self, slots: int, own: int | None = None) -> Mapping[str, int]:

@@ -50,7 +50,11 @@ class NumberPool:
         )
 
     def reoccupy(self, owner: Hashable, base: int, size: int) -> None:
-        """Give the owner this very range, as it had it before. Raises OutOfMemory where it is not free."""
+        """Allot the owner the range of `size` numbers from `base`, which it had before.
+
+        Raises:
+            OutOfMemory: The range is not free.
+        """
         index = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
         end = self._ranges[index][0] if index < len(self._ranges) else self.first + self.size
         start = sum(self._ranges[index - 1][:2]) if index else self.first
@@ -61,7 +65,7 @@ class NumberPool:
         self._occupy(index, base, size, owner)
 
     def release(self, owner: Hashable) -> None:
-        """Take the owner's range back; nothing happens if it has none."""
+        """Free the owner's range, if it has one."""
         held = self._base_of.pop(owner, None)
         if held is not None:
             del self._ranges[bisect.bisect_left(self._ranges, held[0], key=lambda r: r[0])]

@@ -68,7 +68,7 @@ class JobBatchSizes:
         """Last request's parameters and the rule that decides, by job number."""
 
     def keep(self, jobs: Collection[int]) -> None:
-        """Forget all but these."""
+        """Drop all jobs except these."""
         self._rules = {number: rule for number, rule in self._rules.items() if number in jobs}
 
     def decide(self, request: pb.BalanceRequest, ranks: int, taking_part: frozenset[int]) -> list[int]:

@@ -59,7 +59,11 @@ class HeartbeatSocket:
 
     @classmethod
     def bind(cls, topology: Topology, host: str) -> HeartbeatSocket:
-        """Raises ControllerError where this machine has not the host's address, or the port is taken."""
+        """Bind the socket that receives heartbeats.
+
+        Raises:
+            ControllerError: This machine does not have the host's address, or the port is taken.
+        """
         address = topology.host(host).address
         new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:

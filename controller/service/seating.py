@@ -98,7 +98,7 @@ class Seating:
         self.ended.pop(seats.job, None)
 
     def new_number(self) -> int:
-        """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
+        """Draw a random job number, but not that of a running or recent job, whose rounds slots may still hold."""
         while (number := 1 + secrets.randbelow(_LAST_NUMBER)) in self._controller.jobs or number in self.ended:
             pass
         return number
@@ -424,7 +424,7 @@ class Seating:
             )
 
     def sweep(self) -> None:
-        """Let go of the jobs that the controller has ended by itself."""
+        """Remove the seats of jobs that the controller has ended by itself."""
         for job in [job for job in self.jobs if job not in self._controller.jobs]:
             if (reason := self._controller.jobs.aborted.get(job)) is not None:
                 self._over(job, to_host(Abort(job, reason)))

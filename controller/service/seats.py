@@ -177,7 +177,11 @@ class JobSeats:
         return [seat for seat in self.seats.values() if seat.left and seat.rank is not None and seat.calls is not None]
 
     def seat_of(self, token: str) -> Seat:
-        """Raises WrongToken."""
+        """Return the seat that a token belongs to.
+
+        Raises:
+            WrongToken: No seat of the job has it.
+        """
         given = token.encode()
         for seat in self.seats.values():
             if hmac.compare_digest(seat.token.encode(), given):
@@ -185,7 +189,7 @@ class JobSeats:
         raise WrongToken(f"job {self.job}: the token is none of its seats'; use the one that registering the job gave")
 
     def broadcast(self, message: pb.ToHost) -> None:
-        """All who sit here."""
+        """Send a message to the hosts of all seats."""
         for seat in self.seats.values():
             seat.send(message)
 

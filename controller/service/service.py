@@ -423,7 +423,7 @@ class ControlService:
     async def attend(
         self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context
     ) -> AsyncIterator[pb.ToHost]:
-        """One host's stream, until the host leaves, the job ends, or the host attends by another stream."""
+        """Serve one host's stream until the host leaves, the job ends, or the host attends by another stream."""
         join = await self._first(requests, context)
         self._seating.sweep()
         seats = self._seating.jobs.get(join.job) or self._seating.ended.get(join.job)

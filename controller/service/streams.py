@@ -30,7 +30,7 @@ class HostStream:
         self._changed = asyncio.Event()
 
     def send(self, message: pb.ToHost) -> None:
-        """Nothing happens once it has ended."""
+        """Queue a message for the host; ignored once the stream has ended."""
         if self._ended:
             return
         if message.HasField("waiting"):

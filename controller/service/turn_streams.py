@@ -35,7 +35,7 @@ class TurnStreams:
         self._count = 0
 
     def renew(self) -> None:
-        """Let jobs in that have lost the workers which did not attend."""
+        """Admit to turns the jobs that waited only for workers which are lost by now."""
         self._keeper.renew()
 
     def state(self, job: int) -> str:
@@ -43,7 +43,7 @@ class TurnStreams:
         return self._keeper.state(job)
 
     async def serve(self, requests: Requests, context: Context) -> AsyncIterator[pb.Turn]:
-        """One worker's turns, until it ends its stream or the job ends."""
+        """Serve one worker's turns until it ends its stream or the job ends."""
         if self._count >= self._limits.streams:
             most = f"{self._count} workers take turns, and no more than {self._limits.streams} may; end jobs"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, most)

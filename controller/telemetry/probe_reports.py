@@ -84,7 +84,7 @@ class ProbeReports:
         return sequence
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> int:
-        """Take finished probes, as they came from the switches' CPU ports; how many reports of links were used."""
+        """Use returned probes from the switches' CPU ports; return the number of link reports that were used."""
         together = list(frames)
         ends = np.array(list(map(len, together)), np.int64).cumsum()
         collect(b"".join(together), ends.ctypes.data, len(together), now_ns, self._lost_before(now_ns), *self._books)
@@ -110,7 +110,7 @@ class ProbeReports:
         return worst
 
     def crossed(self, since_ns: int) -> frozenset[Endpoint]:
-        """The links that a probe surely crossed which was sent since then and has come back."""
+        """Return the links that some probe crossed for certain, if it was sent since then and has come back."""
         back = ((self._sent["fate"] == RECEIVED) & (self._sent["sent_ns"] >= since_ns)).any(axis=1)
         return frozenset(self._links.links[index] for index in np.flatnonzero(self._crosses[back].any(axis=0)))
 

@@ -48,7 +48,7 @@ class Prober:
         self.reports.expect(self.probes)
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> None:
-        """Take what has come to the switches' CPU ports."""
+        """Use frames that arrived at the switches' CPU ports."""
         finished = []
         for frame in frames:
             if self.link_watch.owns(frame):

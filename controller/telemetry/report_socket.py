@@ -70,7 +70,11 @@ class ReportSocket:
         return int(struct.unpack_from("=I", told, 4 * _MEMINFO_DROPS)[0])
 
     def poll(self, now_ns: int) -> int:
-        """Take what has come; how many datagrams. With more than 32,768 there, the rest waits for the next call."""
+        """Receive the waiting datagrams, at most 32,768; return their number.
+
+        Raises:
+            ControllerError: The socket fails.
+        """
         taken = 0
         for _ in range(_MAX_BATCHES):
             try:

@@ -38,7 +38,11 @@ _JUMPS: Final = ("_jump", "_jump_if_zero")
 
 
 def check(document: Document) -> None:
-    """Raises UnsupportedProgram for the first thing that does not hold, with its place in the P4 source if known."""
+    """Check that a program has only what this emulator supports.
+
+    Raises:
+        UnsupportedProgram: It has more; the error has the place in the P4 source if known.
+    """
     _check_names(document)
     _check_headers(document)
     _check_arrays(document)
@@ -65,7 +69,11 @@ def _need(there: object, where: str, what: str) -> None:
 
 
 def check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
-    """Raises UnsupportedProgram where a value is no whole number in this range."""
+    """Check that a value is an integer in `low` … `high`.
+
+    Raises:
+        UnsupportedProgram: It is not.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise UnsupportedProgram(f"{what} is {value}, which is not a number from {low} to {high}", place=where)
 

@@ -128,7 +128,7 @@ class Expressions:
     # ---- numbers
 
     def number(self, expr: Expr) -> Number:
-        """The exact value."""
+        """Compile an expression of exact integers."""
         builder = self.frame.builder
         match expr:
             case Const(value):

@@ -32,7 +32,7 @@ def int_type(width: int) -> IRValue:
 
 
 def const(width: int, value: int) -> IRValue:
-    """`value` modulo 2^width."""
+    """Return the constant `value` modulo 2^`width`."""
     return ir.Constant(ir.IntType(width), value & ((1 << width) - 1))
 
 

@@ -111,7 +111,7 @@ class Steps:
         return [self.describe(memory[1 + index * STEP_WORDS : 1 + (index + 1) * STEP_WORDS]) for index in range(count)]
 
     def describe(self, words: Sequence[int]) -> str:
-        """One note in words."""
+        """Describe one note of the trace in words."""
         head = words[0] & _WORD
         number = head >> NUMBER_BIT & _MASK
         if number == self._parser_error:

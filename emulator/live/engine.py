@@ -80,7 +80,7 @@ class LiveEngine(Engine):
         self._closed_taps: list[int] = []
 
     def begin(self) -> None:
-        """Let the fabric's time go on from now."""
+        """Start the fabric's clock."""
         self.live.origin_ns = time.monotonic_ns() - self.world.now
 
     def serve(self) -> list[DueHost]:

@@ -229,7 +229,11 @@ class LoadedPipeline:
         return lists, [message for table in self.services.tables.values() for message in table.idle(now_ns)]
 
     def acknowledge(self, ack: p4r.DigestListAck) -> None:
-        """Raises `Refusal` for a digest that is not there."""
+        """Acknowledge a digest list.
+
+        Raises:
+            Refusal: There is no such digest.
+        """
         self._by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
     def reset_digests(self, concerned: Wanted) -> None:
@@ -243,19 +247,35 @@ class LoadedPipeline:
         return self.state.clock() * 1000
 
     def table(self, table_id: int) -> TableService:
-        """Raises `Refusal` for an id that is not there."""
+        """Return a table by its id in P4Info.
+
+        Raises:
+            Refusal: There is none.
+        """
         return self._by_id(self.services.tables, "table", table_id)
 
     def meter(self, meter_id: int) -> MeterService:
-        """Raises `Refusal` for an id that is not there."""
+        """Return a meter by its id in P4Info.
+
+        Raises:
+            Refusal: There is none.
+        """
         return self._by_id(self.services.meters, "meter", meter_id)
 
     def counter(self, counter_id: int) -> CounterService:
-        """Raises `Refusal` for an id that is not there."""
+        """Return a counter by its id in P4Info.
+
+        Raises:
+            Refusal: There is none.
+        """
         return self._by_id(self.services.counters, "counter", counter_id)
 
     def register(self, register_id: int) -> RegisterService:
-        """Raises `Refusal` for an id that is not there."""
+        """Return a register by its id in P4Info.
+
+        Raises:
+            Refusal: There is none.
+        """
         return self._by_id(self.services.registers, "register", register_id)
 
     def check_named(self, entity: p4r.Entity) -> None:

@@ -92,7 +92,7 @@ class BatchRefusal(EmulatorError):
 
 
 def invalid(message: str) -> Refusal:
-    """The commonest refusal."""
+    """Make a refusal with code INVALID_ARGUMENT."""
     return Refusal(Code.INVALID_ARGUMENT, message)
 
 

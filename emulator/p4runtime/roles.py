@@ -64,11 +64,11 @@ class Roles:
         return config
 
     def configure(self, name: str, config: _Config | None) -> None:
-        """The role's primary has this config."""
+        """Set the config that a role's primary has sent."""
         self._configs = {**self._configs, name: config}
 
     def register(self, name: str) -> None:
-        """Somebody has this role."""
+        """Note that a client has this role; it has no config yet."""
         if name not in self._configs:
             self.configure(name, None)
 

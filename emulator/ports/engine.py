@@ -197,7 +197,11 @@ class WireEngine(Engine):
                 os.eventfd_write(self.wake_fd, 1)
 
     def packet_ins(self, nic: int) -> list[tuple[int, bytes]]:
-        """Take the frames that wait for the controller: (time in ns, bytes) in order. One thread at a time."""
+        """Return the frames that wait for the controller, and remove them. Only one thread may call it at a time.
+
+        Returns:
+            (time in ns, bytes) of each frame, in order.
+        """
         tail, head = self._shared_words[memory.SHARED_IN_TAIL], self._shared_words[memory.SHARED_IN_HEAD]
         frames = []
         for i in range(tail, head):
@@ -221,7 +225,7 @@ class WireEngine(Engine):
         self.loop.trace = self._notes.ctypes.data
 
     def notes(self) -> list[list[int]]:
-        """Take the notes so far, in order, as `emulator.ports.trace` has them."""
+        """Return the notes so far, in order, and remove them; `emulator.ports.trace` has their layout."""
         if not self.loop.trace:
             return []
         tail, head = self._shared_words[memory.SHARED_LOG_TAIL], self._shared_words[memory.SHARED_LOG_HEAD]

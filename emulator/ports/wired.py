@@ -132,7 +132,7 @@ class WiredSwitch:
         self.stop()
 
     def start(self) -> None:
-        """Begin to move packets, on a thread of native code."""
+        """Start the thread of native code that moves packets."""
         for work in (self._serve, self._deliver):
             thread = threading.Thread(target=work, name=f"switch-{self.switch.device_id}{work.__name__}", daemon=True)
             self._threads.append(thread)

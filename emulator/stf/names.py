@@ -34,7 +34,11 @@ def resolve(what: str, name: str, candidates: Iterable[str]) -> str:
 
 
 def action_call(program: Program, table: TableSchema, call: Call) -> ActionCall:
-    """Raises `ValueError` for an unknown action, or for parameters that are missing, unknown or given twice."""
+    """Make the action call that a statement names.
+
+    Raises:
+        ValueError: The action is unknown, or parameters are missing, unknown or given twice.
+    """
     name = resolve(f"action of {table.name}:", call.name, table.actions)
     names = [param for param, _ in program.actions[name].params]
     given = dict(call.arguments)

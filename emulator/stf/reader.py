@@ -44,7 +44,11 @@ _UNITS: Final[tuple[CounterUnit, ...]] = get_args(CounterUnit)
 
 
 def read_test(path: Path) -> StfTest:
-    """Raises `StfError` for a file that cannot be read or a statement that is not STF."""
+    """Read an STF test from a file.
+
+    Raises:
+        StfError: The file cannot be read, or a statement is not STF.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

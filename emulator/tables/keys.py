@@ -31,7 +31,11 @@ class PackedKey:
 
 
 def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> PackedKey:
-    """Raises `InvalidEntry` for a match or priority that does not fit the table."""
+    """Pack a match and its priority into a row.
+
+    Raises:
+        InvalidEntry: The match or the priority does not fit the table.
+    """
     if len(match) != len(schema.key):
         raise InvalidEntry(
             f"{len(match)} match fields, its key has {len(schema.key)}", place=schema.name, value=len(match)

@@ -114,15 +114,28 @@ class MeterArray:
         return self._cell(index).get()
 
     def set(self, index: int, rates: MeterRates | None) -> None:
-        """Raises `IndexError` outside 0 … size - 1, `InvalidEntry`."""
+        """Set the rates of one meter.
+
+        Raises:
+            IndexError: The index is not in 0 … size - 1.
+            InvalidEntry: A rate is invalid.
+        """
         self._cell(index).set(rates, f"{self.name}[{index}]")
 
     def counts(self, index: int) -> ColorCounts:
-        """Raises `IndexError` outside 0 … size - 1."""
+        """Return what one meter has counted by colour.
+
+        Raises:
+            IndexError: The index is not in 0 … size - 1.
+        """
         return self._cell(index).counts()
 
     def reset_counts(self, index: int) -> None:
-        """Raises `IndexError` outside 0 … size - 1."""
+        """Reset the counts of one meter.
+
+        Raises:
+            IndexError: The index is not in 0 … size - 1.
+        """
         self._cell(index).reset_counts()
 
     def content(self, index: int) -> bytes:

@@ -126,7 +126,13 @@ class ActionProfile:
     # ---- members
 
     def add_member(self, member_id: int, call: ActionCall) -> None:
-        """Raises `EntryExists`, `TableFull`, `InvalidEntry`."""
+        """Add a member that calls an action.
+
+        Raises:
+            EntryExists: The id is taken.
+            TableFull: The profile has no free place.
+            InvalidEntry: The call is invalid.
+        """
         if member_id in self._members:
             raise EntryExists(f"member {member_id} exists", place=self.schema.name, value=member_id)
         if len(self._members) >= self.schema.size:
@@ -140,7 +146,12 @@ class ActionProfile:
         self._members[member_id] = call
 
     def modify_member(self, member_id: int, call: ActionCall) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Set the action that a member calls.
+
+        Raises:
+            EntryNotFound: There is no such member.
+            InvalidEntry: The call is invalid.
+        """
         self._need_member(member_id)
         row = self._make_row(call)
         write_word(self._member_cells[member_id], row)
@@ -149,7 +160,12 @@ class ActionProfile:
         self._members[member_id] = call
 
     def delete_member(self, member_id: int) -> None:
-        """Raises `EntryNotFound`; `InvalidEntry` if an entry or group still refers to it."""
+        """Delete a member.
+
+        Raises:
+            EntryNotFound: There is no such member.
+            InvalidEntry: An entry or a group still refers to it.
+        """
         self._need_member(member_id)
         self._need_unused(MemberRef(member_id), f"member {member_id}")
         self._rows.free(self._member_rows.pop(member_id))
@@ -178,12 +194,22 @@ class ActionProfile:
             raise
 
     def modify_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int] = _NO_WATCH) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Set the members of a group and the ports that they watch.
+
+        Raises:
+            EntryNotFound: There is no such group.
+            InvalidEntry: The members are invalid.
+        """
         self._need_group(group_id)
         self._fill_group(group_id, members, watch)
 
     def delete_group(self, group_id: int) -> None:
-        """Raises `EntryNotFound`; `InvalidEntry` if an entry still refers to it."""
+        """Delete a group.
+
+        Raises:
+            EntryNotFound: There is no such group.
+            InvalidEntry: An entry still refers to it.
+        """
         self._need_group(group_id)
         self._need_unused(GroupRef(group_id), f"group {group_id}")
         for member_id, _ in self._groups.pop(group_id):

@@ -131,7 +131,12 @@ class Table:
         return (stored.entry for stored in list(self._entries.values()))
 
     def get(self, match: Sequence[Match], priority: int = 0) -> TableEntry:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return the entry with this key.
+
+        Raises:
+            EntryNotFound: There is none.
+            InvalidEntry: The key does not fit the table.
+        """
         return self._find(match, priority).entry
 
     def insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
@@ -147,7 +152,12 @@ class Table:
         self._insert(entry, counts, rates)
 
     def modify(self, entry: TableEntry) -> None:
-        """Give an entry another action; its direct counter goes on. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Set the action of an entry; its direct counter keeps its value.
+
+        Raises:
+            EntryNotFound: There is none with this key.
+            InvalidEntry: The entry does not fit the table.
+        """
         self._refuse_constant()
         key = pack_key(self.schema, self._layout, entry.match, entry.priority)
         stored = self._entries.get(key)
@@ -164,7 +174,12 @@ class Table:
             self._profile.detach(old_action, old_cell)
 
     def delete(self, match: Sequence[Match], priority: int = 0) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Delete the entry with this key.
+
+        Raises:
+            EntryNotFound: There is none.
+            InvalidEntry: The key does not fit the table.
+        """
         self._refuse_constant()
         stored = self._find(match, priority)
         key = pack_key(self.schema, self._layout, match, priority)
@@ -274,7 +289,12 @@ class Table:
         return packets, octets
 
     def set_counter(self, match: Sequence[Match] | None, packets: int, octets: int, priority: int = 0) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Set the direct counter of an entry, or of the default for None.
+
+        Raises:
+            EntryNotFound: There is no such entry.
+            InvalidEntry: The key does not fit the table.
+        """
         cell = self._counter_cell(match, priority)
         cell[0], cell[1] = packets, octets
 
@@ -312,7 +332,12 @@ class Table:
         return self._meter_cell(match, priority).get()
 
     def set_meter(self, match: Sequence[Match] | None, rates: MeterRates | None, priority: int = 0) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Set the direct meter of an entry, or of the default for None.
+
+        Raises:
+            EntryNotFound: There is no such entry.
+            InvalidEntry: The key does not fit the table, or a rate is invalid.
+        """
         where = "the default entry" if match is None else f"entry {tuple(match)}"
         self._meter_cell(match, priority).set(rates, f"{self.schema.name}, {where}")
 
@@ -321,7 +346,12 @@ class Table:
         return self._meter_cell(match, priority).counts()
 
     def reset_meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> None:
-        """Raises `EntryNotFound`, `InvalidEntry`."""
+        """Reset the counts of the direct meter of an entry, or of the default for None.
+
+        Raises:
+            EntryNotFound: There is no such entry.
+            InvalidEntry: The key does not fit the table.
+        """
         self._meter_cell(match, priority).reset_counts()
 
     def _meter_cell(self, match: Sequence[Match] | None, priority: int) -> MeterCell:

@@ -109,7 +109,7 @@ class OtherJobs:
         return iter(self._jobs)
 
     def add(self, job: OtherJob) -> None:
-        """Let a job come when it is due."""
+        """Schedule a job for its arrival time."""
         self._jobs.append(job)
 
     @property
@@ -150,7 +150,7 @@ class OtherJobs:
         return min([self.progress.next_ns, *self.due_ns])
 
     async def admit_or_finish(self, job: OtherJob, now_ns: int) -> None:
-        """Have the controller admit a job that comes, or finish one that leaves."""
+        """Have the controller admit an arriving job, or finish a leaving one."""
         job.due_ns = None
         if not job.workers:
             rounds = Rounds.of(job.values, lanes_of(self._controller.topology), job.config.window)

@@ -46,7 +46,7 @@ class JobTraces:
         )
 
     def end(self, job: int, now_ns: int) -> None:
-        """A job has left."""
+        """Note that a job has left."""
         self._traces[job].left_ns = now_ns
 
     def update(self, complete: Mapping[int, int], now_ns: int) -> None:

@@ -74,6 +74,6 @@ class VirtualClock:
         return fabric.now_ns - started_ns
 
     async def wait(self, duration_ns: int, what: str) -> None:
-        """Let a duration pass, in ns."""
+        """Advance virtual time by a duration."""
         end_ns = self._fabric.now_ns + duration_ns
         await self.run(lambda: self._fabric.now_ns >= end_ns, what, end_ns)

@@ -59,12 +59,12 @@ class VirtualControl:
         self._events.schedule(self._fabric.now_ns + self._latency_ns, action)
 
     async def drain(self) -> None:
-        """Let the controller have what the switches sent it so far."""
+        """Deliver to the controller what the switches have sent it so far."""
         packet_ins = {name: self._rpc.packet_ins(device_id) for name, device_id in self._device_ids.items()}
         await self._controller.switches.drain(packet_ins)
 
     async def tick(self) -> None:
-        """Let the controller act, and send its messages to hosts."""
+        """Run the controller once, and send its messages to hosts."""
         messages = await self._controller.tick(self._fabric.now_ns)
         await self._packet_outs_arrived()
         for message in messages:

@@ -417,15 +417,15 @@ class Cluster:
     # --- virtual time ---
 
     async def settle(self) -> int:
-        """Let time pass until the workers have all results that they asked for; return the duration, in ns."""
+        """Advance time until the workers have all results that they wait for; return the duration in ns."""
         return await self._clock.run(lambda: self.job.idle, "the workers' sums")
 
     async def compute(self, duration_ns: int) -> None:
-        """Let time pass while the workers compute."""
+        """Advance time while the workers compute."""
         await self._clock.wait(duration_ns, "computing")
 
     async def finish(self, *calls: TransportCall[Any]) -> int:
-        """Let time pass until these calls of transports are done; return the duration, in ns."""
+        """Advance time until these calls of transports are done; return the duration in ns."""
         return await self._clock.run(lambda: all(call.done() for call in calls), "calls of transports")
 
     async def play(self, processes: Processes, done: Callable[[], bool]) -> None:

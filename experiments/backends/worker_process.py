@@ -56,7 +56,11 @@ class WorkerTask:
         return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"]), "script": script})
 
     def new_job(self) -> ReplicatedJob:
-        """Raises ExperimentError where a script cannot make it."""
+        """Make the training job that the task describes.
+
+        Raises:
+            ExperimentError: Its script cannot make it.
+        """
         if self.script is not None:
             return ScriptWorkload(self.script, self.workers, self.seed)
         return TrainingJob(self.training, self.workers, self.seed, Digits.load(Path(self.digits)))
@@ -87,7 +91,12 @@ class WorkerReport:
 
 
 def train(task: WorkerTask) -> WorkerReport:
-    """Raises HostError where the job cannot go on, ExperimentError where its script cannot."""
+    """Train a job's worker to its end.
+
+    Raises:
+        HostError: The job cannot go on.
+        ExperimentError: Its script cannot.
+    """
     job = task.new_job()
     samples = job.samples(task.rank)
     begun, ended, sums = [], [], []

@@ -31,7 +31,11 @@ class FabricFile(Section):
 
 
 def refuse_chips(topology: Topology, where: str) -> None:
-    """Raises `ExperimentError` where a switch is of a kind that the emulator and bmv2 cannot be."""
+    """Check that the emulator and bmv2 can be every switch of the fabric.
+
+    Raises:
+        ExperimentError: A switch is a chip that they cannot be.
+    """
     if chips := [switch for switch in topology.switches if not switch.target.is_emulated]:
         raise ExperimentError(
             f"{chips[0].target.name} is a chip, which no software switch is; write target: {LIKE_TOFINO.name} for one "

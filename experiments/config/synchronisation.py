@@ -100,7 +100,7 @@ class MachinesConfig(Section):
     """Share of iterations that take twice as long."""
 
     def drawn(self, seed: int) -> list[Machine]:
-        """The machines, by rank."""
+        """Draw the machines by this seed, in the order of ranks."""
         machines = []
         for rank, speed in enumerate(self.speeds):
             rng = np.random.default_rng((seed, rank))

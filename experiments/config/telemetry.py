@@ -118,7 +118,11 @@ class FlowsConfig(Section):
         return names
 
     def flows(self, topology: Topology) -> WatchedFlows:
-        """Raises PlanError, which begins with the key."""
+        """Return the watched flows.
+
+        Raises:
+            PlanError: A value is invalid; the text begins with its key.
+        """
         asked = [COLLECTABLE[name] for name in self.collect]
         return WatchedFlows(
             self.mode,
@@ -174,7 +178,11 @@ class StepsConfig(Section):
     """So much time has passed since the last report."""
 
     def steps(self) -> EventThresholds:
-        """Raises PlanError."""
+        """Return the steps in microseconds.
+
+        Raises:
+            PlanError: A step is invalid.
+        """
         latency, latency_step, period = (
             None if time_ns is None else time_ns // 1000 for time_ns in (self.latency, self.latency_step, self.period)
         )

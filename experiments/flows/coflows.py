@@ -179,7 +179,7 @@ def _exchange(routes: Routes, phases: Sequence[_Phase], count: int, pace: Pace, 
 
 
 def drawn_path(routes: Routes, source: str, sink: str, rng: random.Random) -> Iterator[Endpoint]:
-    """One of the equal-cost shortest paths: at every node a port by lot, as the hash of a flow not yet seen."""
+    """Draw one of the equal-cost shortest paths: at each node a random port, as a hash would choose for a new flow."""
     node = source
     while node != sink:
         link = Endpoint(node, rng.choice(routes.next_hops(node, sink)))

@@ -202,7 +202,7 @@ class Simulator:
         return job
 
     def classify(self, job: FlowJob, traffic_class: int) -> None:
-        """Put a job's flows into a traffic class from now on: it has strict priority over all lower ones."""
+        """Set the traffic class of a job's flows from now on; a class has strict priority over all lower ones."""
         job.traffic_class = traffic_class
         for part in job.parts:
             self._pool.of_class[part.flow] = traffic_class
@@ -230,12 +230,12 @@ class Simulator:
             self.at(self.now + pause_seconds, self._if_current(job, lambda: self._send(job)))
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done at a time."""
+        """Schedule an action for a time in seconds."""
         self._sequence += 1
         heapq.heappush(self._timers, (max(seconds, self.now), self._sequence, action))
 
     def run(self, until: float) -> None:
-        """Let time pass."""
+        """Advance virtual time to `until`, in seconds."""
         while True:
             target = min(until, self._timers[0][0]) if self._timers else until
             done = self._advance(target)

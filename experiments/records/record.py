@@ -577,7 +577,7 @@ def _version(package: str) -> str:
 
 
 def checkout() -> str:
-    """The checkout's commit, marked when it has changes; `unknown` outside one."""
+    """Return the checkout's commit, marked if it has changes; `unknown` outside a checkout."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],

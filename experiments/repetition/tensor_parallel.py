@@ -86,7 +86,7 @@ class HashedFabric:
         return load
 
     def ring(self, ranks: Sequence[int]) -> Load:
-        """Load of a ring."""
+        """Return the load that a ring over these ranks puts on each link."""
         return self.chain([*ranks, ranks[0]])
 
     def copies(self, source: int, sinks: Sequence[int]) -> Load:

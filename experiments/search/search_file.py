@@ -112,7 +112,7 @@ class SearchConfig(Section):
 
     @property
     def ranges(self) -> Space:
-        """Its space."""
+        """Return the search space: a range or a list of values per parameter."""
         return {
             name: values.range if isinstance(values, RangeConfig) else values for name, values in self.space.items()
         }
@@ -162,7 +162,11 @@ class SearchFile(FabricFile):
 
     @classmethod
     def load(cls, path: Path) -> SearchFile:
-        """Read a file of searches. Raises ExperimentError: it cannot be read, or says something that cannot be."""
+        """Read a file of searches.
+
+        Raises:
+            ExperimentError: It cannot be read, or a value is not allowed.
+        """
         written, data = read_run_file(path, "a search is a YAML mapping with name, fabric and searches")
         if isinstance(orders := data.get("orders"), list):
             data["orders"] = [found_user_file(path, name) for name in orders]

@@ -72,7 +72,7 @@ class WorkerDriver(Protocol):
 
     @property
     def rank(self) -> int:
-        """This worker's, of 0…n − 1."""
+        """This worker's rank, 0…n − 1."""
 
     @property
     def workers(self) -> int:
@@ -196,7 +196,7 @@ class Communicator:
 
     @property
     def rank(self) -> int:
-        """This worker's, of 0…`size` − 1."""
+        """This worker's rank, 0…`size` − 1."""
         return self._driver.rank
 
     @property

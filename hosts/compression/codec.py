@@ -91,7 +91,13 @@ class Codec(ABC):
         return total
 
     def update(self, name: str, values: Float32Array, own: Float32Array) -> None:  # noqa: B027 (most codecs have no state)
-        """Take note of what the code of `values` decodes to (size,)."""
+        """Update the codec's state after a call.
+
+        Args:
+            name: Name of the tensor.
+            values: Values that were encoded, (size,).
+            own: What their code decodes to, (size,).
+        """
 
     @abstractmethod
     def bytes_on_wire(self, size: int, workers: int) -> int:
@@ -133,7 +139,7 @@ class GatheredCodec(Codec):
 
     @abstractmethod
     def code_bytes(self, size: int) -> int:
-        """Bytes of a code."""
+        """Return the length in bytes of the code of `size` values."""
 
     def bytes_on_wire(self, size: int, workers: int) -> int:
         return workers * self.code_bytes(size)

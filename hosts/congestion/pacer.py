@@ -42,7 +42,7 @@ class Pacer:
         )
 
     def set_gap(self, law_gap_ns: int) -> None:
-        """The law's pace from now on; 0: it has none."""
+        """Set the time in ns between two rounds that the law asks for; 0: none."""
         self._law_gap_ns = law_gap_ns
 
     def room(self, now_ns: int) -> int | None:

@@ -40,7 +40,7 @@ class DataCentreWindow:
         self._reduced_until = 0  # the first number of the window of data that was sent after a reduction
 
     def acknowledge(self, number: int, *, marked: bool, following: int) -> None:
-        """One packet was acknowledged (RFC 8257, section 3.3)."""
+        """Update the window for one acknowledged packet (RFC 8257, section 3.3)."""
         self._acknowledged += 1
         self._marked += marked
         if number >= self._window_end:
@@ -58,7 +58,7 @@ class DataCentreWindow:
         self._reduce(self.packets / 2, number, following)
 
     def expire(self, *, in_flight: int, following: int) -> None:
-        """Nothing has come for a time-out (RFC 5681, section 3.1)."""
+        """Reduce the window after a time-out without acknowledgements (RFC 5681, section 3.1)."""
         self._threshold = max(in_flight / 2, 2.0)
         self.packets = 1.0
         self._reduced_until = following

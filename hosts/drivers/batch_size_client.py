@@ -50,7 +50,7 @@ class BatchSizeRequest:
         return not self._settled.is_set() and time.monotonic() > self._late_s
 
     def settle(self, found: list[int] | HostError) -> None:
-        """It is answered."""
+        """Set the answer: a batch size per rank, or the error."""
         self._found = found
         self._settled.set()
 
@@ -101,7 +101,7 @@ class BatchSizeClient:
         self._thread: threading.Thread | None = None
 
     def request(self, request: pb.BalanceRequest) -> BatchSizeRequest:
-        """Put a question, as `wire.control_messages.balance_request` makes it."""
+        """Ask the controller for batch sizes; `wire.control_messages.balance_request` makes the message."""
         question = BatchSizeRequest(self._address)
         with self._lock:
             if self._unanswered and self._unanswered[0].overdue:

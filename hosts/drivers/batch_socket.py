@@ -42,7 +42,11 @@ class BatchSocket:
 
     @classmethod
     def connect(cls, path: str) -> BatchSocket:
-        """Raises OSError where no fabric listens there."""
+        """Connect to a fabric's socket.
+
+        Raises:
+            OSError: No fabric listens there.
+        """
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             connected.connect(path)

@@ -80,7 +80,11 @@ class ControlGroups:
         return [ticket for _, ticket in sorted(tickets.items())]
 
     def join(self, ticket: str) -> UdpWorker:
-        """Take the seat of a ticket; see `Registrar.join`. Raises the errors of `Membership`."""
+        """Take the seat of a ticket, as `Registrar.join`.
+
+        Raises:
+            HostError: `Membership` cannot take the seat.
+        """
         job, token = json.loads(ticket)
         membership = Membership(
             self._control,

@@ -60,7 +60,11 @@ class FabricLink:
 
     @classmethod
     def connect(cls, path: str) -> FabricLink:
-        """Raises OSError where no fabric listens there."""
+        """Connect to a fabric's socket.
+
+        Raises:
+            OSError: No fabric listens there.
+        """
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connected.settimeout(_PATIENCE_S)
         descriptors: list[int] = []

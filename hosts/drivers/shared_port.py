@@ -120,7 +120,7 @@ class SharedPort:
         self._poll.register(inbox, select.EPOLLIN)
 
     def drop_job(self, job: int) -> None:
-        """Nothing is passed on for this job any more."""
+        """Stop passing on datagrams of this job."""
         inbox = self._inboxes.pop(job)
         del self._waiting[inbox.fileno()]
         inbox.close()

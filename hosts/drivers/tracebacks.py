@@ -13,7 +13,7 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[2])
 
 
 def shorten_tracebacks() -> None:
-    """Have uncaught errors of `hosts` printed with the program's own frames, unless the program prints them itself."""
+    """Print uncaught errors of `hosts` with the frames of the program alone, unless the program prints them itself."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print
 

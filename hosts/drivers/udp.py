@@ -100,12 +100,12 @@ class UdpHost:
     # --- from other threads ---
 
     def wake(self) -> None:
-        """Have the thread poll the cores now."""
+        """Have the thread poll the cores at once."""
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             self._wake_writer.send(b"!")
 
     def notify_all(self) -> None:
-        """Have all look who wait for anything of the cores, with their lock held."""
+        """Wake all threads that wait for the cores. The cores' lock must be held."""
         self.changed.notify_all()
         self.settled.notify_all()
 

@@ -80,7 +80,7 @@ class DataType(ABC):
         return np.ones(values.shape, np.bool_)
 
     def number(self, values: NDArray[Any], at: int) -> object:
-        """One number of a row, for people."""
+        """Return the number at an index of a row, for messages."""
         return values[at]
 
 

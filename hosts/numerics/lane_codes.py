@@ -124,7 +124,7 @@ class LaneCode(ABC):
         return chunks
 
     def gather(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
-        """Undo `spread`."""
+        """Undo `spread` on chunks (k, v)."""
         return chunks
 
     @abstractmethod

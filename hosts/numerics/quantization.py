@@ -76,7 +76,7 @@ def biased_exponents(bits: Int32Array, weight_bits: int = 0) -> NDArray[np.int64
 
 
 def reserved_bits(workers: int) -> int:
-    """⌈log₂ n⌉."""
+    """Return ⌈log₂ n⌉, the bits of a lane that the sum over n workers may need."""
     return (workers - 1).bit_length()
 
 

@@ -253,7 +253,13 @@ class Tensor:
         return ChunkPlace(self._numbers[chunks], self._draws)
 
     def place(self, handle: int, start: int, lead: int) -> None:
-        """Give it its rounds, from `start` on; `lead` is the window by which all of the job's workers cut tensors."""
+        """Assign rounds to the tensor.
+
+        Args:
+            handle: Its number in the stream.
+            start: Its first round.
+            lead: Window by which all of the job's workers cut tensors.
+        """
         self.handle = handle
         self._order: IntArray | None = None  # the chunks that its rounds sum, in this order; None: all
         self._passed_on: BoolArray | None = None  # mask of the chunks that later rounds sum
@@ -325,7 +331,7 @@ class Tensor:
 
     @property
     def message_lanes(self) -> int:
-        """Lanes of the messages that it was made for."""
+        """Number of lanes in the messages that it was made for."""
         return self._encoding.lanes
 
     def cut(self, shares: Sequence[int]) -> list[Self]:

@@ -96,7 +96,7 @@ class Questions:
         return self._payloads[numbers].reshape(-1, MESSAGE_BYTES)
 
     def receive(self, answer: Answer) -> None:
-        """Note an answer."""
+        """Record an answer."""
         number = (answer.sequence - self._first) & 0xFFFF_FFFF
         if number not in self._sent_ns or self._model not in (0, answer.model):
             return

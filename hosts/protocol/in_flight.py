@@ -287,7 +287,7 @@ class InFlight:
         return orders
 
     def complete(self, places: IntArray, now_ns: int) -> None:
-        """Rounds are complete."""
+        """Record that the rounds at these places are complete."""
         self._landed += len(places)
         passed_ns = now_ns - self._landed_since_ns
         if passed_ns >= self._timeout.round_trip_ns > 0:  # rate times the shortest round trip (Little's law)

@@ -57,7 +57,7 @@ class RoundStore:
             self.lanes[places] = messages.lanes
 
     def pass_over(self, rounds: IntArray) -> None:
-        """Take rounds that no host sums any more for complete, without a result."""
+        """Mark rounds that no host sums any more as complete, without a result."""
         places = rounds & self.mask
         self.round[places] = rounds
         self.has_lanes[places] = False

@@ -37,7 +37,7 @@ class TensorStream:
         self.restart()
 
     def restart(self) -> None:
-        """Nothing that is not complete has been sent: a new generation."""
+        """Begin a new generation: rounds that are not complete count as not sent."""
         self._following = self.base  # no round from here on was looked at
         self._held_back = _NO_ROUNDS  # rounds below it that could not be sent when looked at
 

@@ -82,7 +82,13 @@ class GroupCallLog:
         self._found_s = 0.0
 
     def note(self, kind: str, what: str, work: Any) -> None:
-        """This rank makes its next call."""
+        """Record this rank's next call.
+
+        Args:
+            kind: Kind of the call.
+            what: Description that ranks compare.
+            work: Its work object, of which a weak reference is kept.
+        """
         with self._lock:
             self._number += 1
             self._calls.append(RankCall(self._number, kind, what, time.monotonic(), weakref.ref(work)))

@@ -138,7 +138,10 @@ class ReducerGroup(dist.ProcessGroup):
             self._layers = [[layer.numel() for layer in bucket.gradients()] for bucket in buckets]
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
-        """Sum a bucket, cut at its layers; or the map of used parameters, which is of integers."""
+        """Sum one bucket of DDP in chunks that end with its layers.
+
+        The map of used parameters, which has integers, is summed by the group itself.
+        """
         (tensor,) = tensors
         if not tensor.is_floating_point():
             return self.group.allreduce(tensors, opts)

@@ -219,7 +219,7 @@ _lock = threading.Lock()
 
 
 def relay() -> Relay:
-    """This process's relay, which is started when it is first asked for."""
+    """Return this process's relay; the first call starts it."""
     global _relay
     with _lock:
         if _relay is None or _relay.gone:

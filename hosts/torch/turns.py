@@ -125,7 +125,7 @@ class TurnHooks:
         self._model, self._handles = model, handles
 
     def remove(self) -> None:
-        """Take the hooks off, and release a turn. May be repeated."""
+        """Remove the hooks and release a held turn. May be called again."""
         for handle in self._handles:
             handle.remove()
         if len(self._handles) > 1:  # those of the gradients, too

@@ -131,7 +131,7 @@ class Connection:
         self.let_in()
 
     def let_in(self) -> None:
-        """Let the peer send on, unless its untaken messages exceed the limit; after a halt it is notified at once."""
+        """Let the peer send more, unless its unread messages exceed the limit. After a halt it is notified at once."""
         if self.inbox_bytes < self._options.inbox_bytes:
             halted = self.incoming.limit <= self.incoming.base
             self.incoming.open()

@@ -119,7 +119,7 @@ class TransportCore:
         return pending
 
     def receive_message(self, peer: int) -> Pending[Value]:
-        """The next value of the peer's that no call has taken; calls have values in the order of the calls."""
+        """Start to receive the peer's next value; calls receive values in the order of the calls."""
         connection, pending = self._connection(peer), self._pending()
         if connection.inbox and not connection.receivers:
             value = connection.inbox.popleft()
@@ -152,7 +152,11 @@ class TransportCore:
             self._post(connection, MessageKind.REPLY, as_value(value), number=request.number)
 
     def publish(self, name: str, value: object) -> int:
-        """Let peers pull a copy of the value as it is now; the version. Raises InvalidMessage."""
+        """Let peers pull a copy of the present value; return its version.
+
+        Raises:
+            InvalidMessage: The value cannot be sent.
+        """
         kept = as_value(value)
         encode(MessageKind.PULL, b"", self.options.payload_bytes, name=name)
         version = self._published[name].version + 1 if name in self._published else 1
@@ -208,7 +212,7 @@ class TransportCore:
                 self._receive_group(now_ns, connection, address, datagrams.payload[rows[group]], heads[rows[group]])
 
     def poll(self, now_ns: int) -> list[Datagrams]:
-        """Packets to send now."""
+        """Return the packets to send now."""
         out = []
         self._has_told = self._is_closing
         for address, connection in self._connections.items():

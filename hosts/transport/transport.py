@@ -82,7 +82,7 @@ class Transport:
 
     @property
     def rank(self) -> int:
-        """This host's, of 0…`size` − 1."""
+        """This host's rank, 0…`size` − 1."""
         plan = self.endpoint.core.plan
         return plan.peers.index(plan.address)
 
@@ -138,7 +138,7 @@ class Transport:
         return self.pull_async(peer, name).wait_or_cancel()
 
     def pull_async(self, peer: int, name: str) -> TransportCall[Published]:
-        """Start to pull."""
+        """Start to pull the peer's published value of this name."""
         return self._start(f"pull {shown(name)} from {shown(peer)}", lambda core: core.pull(peer, name))
 
     def close(self) -> None:

@@ -30,7 +30,11 @@ _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def check_free(name: str, address: str) -> None:
-    """Raises TopologyError, in the name of a switch, where HOST:PORT is taken."""
+    """Check that a switch's HOST:PORT is free.
+
+    Raises:
+        TopologyError: It is taken; the error names the switch.
+    """
     if address.startswith("unix:"):
         return
     host, _, port = address.rpartition(":")
@@ -230,7 +234,7 @@ class End:
             self._later = before
 
     def on_signal(self, number: int, _: object) -> None:
-        """Handle a signal."""
+        """Handle a signal by ending in order."""
         self.by, self.asked = signal.Signals(number), True
         if self._cancel is not None:
             with suppress(RuntimeError):  # the loop has just been closed

@@ -120,7 +120,7 @@ class Turns:
         return False
 
     def decided(self, *, changed: bool) -> None:
-        """They were, and are others than before, or not."""
+        """Record a decision, and whether it changed the sizes."""
         self._stayed = self._stayed + 1 if self._rule == "analytic" and not changed else 0
         more = self._stayed // _STAYED_FOR_MORE
         self._rests = self._left = min(1 + more, MAX_APART - 1) if self._stayed else 0

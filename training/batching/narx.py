@@ -119,7 +119,7 @@ class NarxHistory:
             told[1:] = self._seen[1:, newest - order + 1 : newest + 1][:, ::-1]
 
     def append(self, speed: float) -> None:
-        """The iteration has had this speed."""
+        """Append the speed that the present iteration had."""
         if not self._begun:
             self.read(self._readings)
         self._begun = False

@@ -31,7 +31,7 @@ class Carrier(Protocol):
         """When something changes next by the clock alone; None: nothing is under way."""
 
     def start(self, source: int, destination: int, size: int, /) -> Callable[[], bool]:
-        """Begin to carry so many bytes; the result says whether they have arrived."""
+        """Start to carry `size` bytes; return a function that tells whether they have arrived."""
 
 
 class DelayCarrier:

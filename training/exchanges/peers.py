@@ -42,7 +42,7 @@ class Gossiper:
         return next(partner for partner in partners(plan.seed, number, plan.workers, size) if self.rank in partner)
 
     def begin(self, now_ns: int, steps: int = 1) -> Iteration:
-        """Begin an iteration of so many steps."""
+        """Begin an iteration of `steps` steps."""
         iteration = self.job.curve.begin(self.rank, self._clock, self.local.size * steps, now_ns)
         self._clock += 1
         return iteration

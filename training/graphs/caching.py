@@ -77,7 +77,10 @@ class StaticCache:
 
 
 class ChangingCache:
-    """Rows that are kept by a rank that each batch gives anew: the least recently used, or the latest needed, goes."""
+    """Cache of rows, each with a rank that batches update. Rows of the lowest rank are replaced.
+
+    The rank makes it a cache of the least recently used rows, or one that drops the row needed latest.
+    """
 
     def __init__(self, nodes: int, capacity: int, rank: Rank) -> None:
         """Hold up to `capacity` rows.

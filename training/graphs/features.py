@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.2
 
 
 class Requests(Protocol):
-    """The part of a `Transport` that shared features use."""
+    """Methods of `Transport` by which ranks request features of each other."""
 
     @property
     def rank(self) -> int: ...

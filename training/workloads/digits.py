@@ -141,7 +141,7 @@ class DigitsReplica:
         )
 
     def apply(self, mean: Floats) -> None:
-        """One step of the optimiser with the mean gradient over all workers' samples."""
+        """Make one step of the optimiser with the mean gradient over all workers' samples."""
         self.weights = self._optimiser.step(self.weights, mean)
 
     def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
@@ -149,7 +149,7 @@ class DigitsReplica:
         return share_right(self.logits(images), labels)
 
     def logits(self, images: Floats) -> Floats:
-        """(n, CLASSES)."""
+        """Return the logits of images, (n, CLASSES)."""
         first, first_bias, second, second_bias = self._layers()
         hidden = np.maximum(images @ first + first_bias, np.float32(0))
         logits: Floats = hidden @ second + second_bias
@@ -209,7 +209,7 @@ class DigitsWorkload(Workload):
 
     @abstractmethod
     def logits(self, weights: Floats, images: Floats) -> Floats:
-        """(n, CLASSES)."""
+        """Return the logits of images, (n, CLASSES)."""
 
     def batch_loss(self, weights: Floats, batch: Batch) -> float:
         images, labels = batch
@@ -257,7 +257,7 @@ def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any
 
 
 def softmax(logits: Floats) -> Floats:
-    """Softmax of each row."""
+    """Return the softmax of each row, (n, classes)."""
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return probabilities
@@ -269,7 +269,12 @@ def share_right(logits: Floats, labels: NDArray[np.int64]) -> float:
 
 
 def cross_entropy(logits: Floats, labels: NDArray[np.int64]) -> float:
-    """Mean over the rows."""
+    """Return the mean cross entropy over the rows.
+
+    Args:
+        logits: (n, classes).
+        labels: Class of each row, (n,).
+    """
     right = softmax(logits)[np.arange(len(labels)), labels]
     return float(-np.mean(np.log(np.maximum(right, np.float32(1e-12)))))
 

@@ -14,7 +14,7 @@ from ..model.links import Bools, Floats, Ints, Links
 
 @cache
 def prepare() -> None:
-    """Have the code made, or loaded, before the first decision waits for it."""
+    """Compile the native code, or load it, so that the first decision does not wait for it."""
     pairs, both = np.array([[0, 1]]), np.array([0, 1])
     _last_that_connects(pairs, np.array([0]), np.ones(1, np.bool_), both, 2)
     grown(pairs, np.ones(1, np.bool_), np.ones(1), both, 0, 2)

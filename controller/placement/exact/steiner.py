@@ -21,7 +21,7 @@ from .spanning import joins, neighbours
 
 @cache
 def prepare() -> None:
-    """Have the code made, or loaded, before the first decision waits for it."""
+    """Compile the native code, or load it, so that the first decision does not wait for it."""
     _joined(np.array([[0, 1]]), np.ones(1, np.bool_), np.ones(1), np.array([0, 1]), 2)
 
 

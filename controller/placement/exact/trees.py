@@ -78,7 +78,7 @@ def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:
 
 
 def user_switches(problem: Problem) -> dict[str, str]:
-    """Each worker's own switch."""
+    """Return the switch that each worker is attached to."""
     return {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}
 
 

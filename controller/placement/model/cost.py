@@ -51,7 +51,7 @@ class LinkStreams:
         """min p_i by link: the least probability of a stream that may take it; 1 where none does."""
 
     def add(self, steps: Iterable[Step]) -> None:
-        """One stream more."""
+        """Add one stream, given the links that it may take and their probabilities."""
         total, least = self.total, self.least
         for link, share in steps:
             total[link] += share

@@ -106,8 +106,10 @@ class Problem:
         return self.routes.is_single(start, parent) or self.routes.hops(start, parent) <= 1
 
     def check_ways(self) -> None:
-        """Raises PlacementError, which names them, where workers have no way to the server, or without one to the
-        first of them.
+        """Check that all workers have a path to the server, or without one to the first worker.
+
+        Raises:
+            PlacementError: Some have none; the error names them.
         """
         end = self.server or self.workers[0]
         if lost := [name for name in self.workers if not self.routes.reaches(name, end)]:
@@ -179,7 +181,11 @@ class Placement:
         return frozenset(self.parents)
 
     def check(self, problem: Problem) -> None:
-        """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
+        """Check that this is a tree over the problem's workers and that every switch has room for it.
+
+        Raises:
+            PlacementError: It is not.
+        """
         if self.aggregators.keys() != set(problem.workers):
             raise PlacementError(
                 f"is for {', '.join(sorted(self.aggregators))}; the job's workers are {', '.join(problem.workers)}",

@@ -69,7 +69,7 @@ Class = NDArray[np.intp]
 
 
 def classes_of(jobs: Sequence[RunningAggregation]) -> list[Class]:
-    """The highest first."""
+    """Return the jobs of each priority as indices, the highest priority first."""
     priorities = np.array([job.priority for job in jobs])
     return [np.flatnonzero(priorities == priority) for priority in np.unique(priorities)[::-1]]
 

@@ -83,7 +83,11 @@ class ScopedActions:
         return None if action is None else action.encode(call)
 
     def name_of(self, action_id: int) -> str:
-        """Raises `Refusal` for an id that is not in the set."""
+        """Return the name of an action by its id.
+
+        Raises:
+            Refusal: The id is not in the set.
+        """
         action = self._by_id.get(action_id)
         if action is None:
             raise self._unknown(action_id)

@@ -80,7 +80,7 @@ class DirectResources:
     def encode(
         self, match: tuple[Match, ...] | None, priority: int, query: p4r.TableEntry, message: p4r.TableEntry
     ) -> None:
-        """Put what a query has set into its answer."""
+        """Fill the parts of an answer that the query asks for."""
         if self.has_counter and query.HasField("counter_data"):
             self.encode_counter(match, priority, message.counter_data)
         if self.has_meter and query.HasField("meter_config"):

@@ -76,7 +76,7 @@ class EntryKeys:
         return targets
 
     def encode(self, match: tuple[Match, ...] | None, priority: int, message: p4r.TableEntry) -> None:
-        """Put the canonical key of an entry into a message."""
+        """Write the canonical key of an entry into a message."""
         message.table_id = self._table_id
         if match is None:
             message.is_default_action = True

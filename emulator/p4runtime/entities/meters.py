@@ -117,7 +117,7 @@ def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, what: str) -> Me
 
 
 def encode_config(rates: MeterRates | None, config: p4r.MeterConfig) -> None:
-    """Put rates into a message; none leave it unset."""
+    """Write rates into a message; None leaves it unset."""
     if rates is not None:
         config.cir, config.cburst = round(rates.committed_rate), rates.committed_burst
         config.pir, config.pburst = round(rates.peak_rate), rates.peak_burst
@@ -126,7 +126,7 @@ def encode_config(rates: MeterRates | None, config: p4r.MeterConfig) -> None:
 
 
 def encode_counts(counts: ColorCounts, data: p4r.MeterCounterData) -> None:
-    """Put what a meter has counted by color into a message."""
+    """Write a meter's counts by colour into a message."""
     for message, (packets, octets) in (
         (data.green, counts.green),
         (data.yellow, counts.yellow),

@@ -201,7 +201,7 @@ class ProfileService:
             self._state.modify_member(member_id, call)
 
     def read_members(self, member_id: int) -> Iterator[p4r.Entity]:
-        """One member, or all for id 0."""
+        """Yield the member with this id, or all members for id 0."""
         for number, call in self._selected("member", member_id, self._state.members):
             entity = p4r.Entity()
             message = entity.action_profile_member
@@ -244,7 +244,7 @@ class ProfileService:
         self._groups[group_id] = kept
 
     def read_groups(self, group_id: int) -> Iterator[p4r.Entity]:
-        """One group, or all for id 0."""
+        """Yield the group with this id, or all groups for id 0."""
         for _, group in self._selected("group", group_id, self._groups):
             yield p4r.Entity(action_profile_group=group)
 

@@ -46,7 +46,7 @@ class ScalarType:
                 return bytestring.decode(data.enum_value, self.width, self.what)
 
     def encode(self, value: int, into: p4d.P4Data) -> None:
-        """Put the canonical form of a value into a message."""
+        """Write the canonical form of a value into a message."""
         match self.form:
             case "bit":
                 into.bitstring = bytestring.encode(value)

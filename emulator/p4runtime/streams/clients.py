@@ -57,7 +57,7 @@ class Clients:
                 self._notify(name, notice)
 
     def leave(self, session: Session) -> None:
-        """A stream has ended."""
+        """Remove the client of a stream that has ended."""
         with self._turn:
             with self._lock:
                 if session.role is None or session not in self._arbiters[session.role].clients:
@@ -68,7 +68,11 @@ class Clients:
                 self._notify(session.role, notice)
 
     def check_primary(self, role: str, election_id: int | None) -> None:
-        """Raises `Refusal` for a role that is not there, and for a request that is not its primary's."""
+        """Check that a request comes from its role's primary.
+
+        Raises:
+            Refusal: It does not, or there is no such role.
+        """
         with self._lock:
             arbiter = self._arbiters.get(role)
             primary = arbiter is not None and arbiter.is_primary(election_id)

@@ -21,7 +21,7 @@ class Places:
         self._silent: dict[Session, None] = {}
 
     def acquire(self, session: Session) -> bool:
-        """Take a place for a new stream; whether there was one."""
+        """Take a place for a new stream; return False if there is none."""
         acquired = self._free.acquire(blocking=False) or (self._end_oldest() and self._free.acquire(timeout=_LEAVING_S))
         if acquired:
             with self._lock:
@@ -29,12 +29,12 @@ class Places:
         return acquired
 
     def keep(self, session: Session) -> None:
-        """The stream has arbitrated: no other takes its place."""
+        """Note that the stream has arbitrated, so that no new one takes its place."""
         with self._lock:
             self._silent.pop(session, None)
 
     def release(self, session: Session) -> None:
-        """The stream, which had a place, has ended."""
+        """Free the place of a stream that has ended."""
         self.keep(session)
         self._free.release()
 

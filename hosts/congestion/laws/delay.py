@@ -22,7 +22,7 @@ TARGET: Final = 1.5
 
 
 class DelayTarget(WindowLaw):
-    """Rounds in the network by the round trip."""
+    """Window law that adjusts the rounds in the network by their round-trip time."""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)

@@ -235,7 +235,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/experiments/test_plots.py::test_plots_are_written_as_pdf_at_the_size_of_the_style"
     ),
     "weir run my.yaml --csv figures.csv": (
-        "tests/experiments/test_start.py::test_a_run_inside_an_event_loop_has_its_figures_as_csv_and_frame"
+        "tests/experiments/test_start.py::test_run_in_an_event_loop_has_figures_as_csv_and_frame"
     ),
     "weir controller topologies/leaf_spine.yaml --sockets sockets": (
         "tests/test_commands.py::test_jobs_as_the_guide_has_them"

@@ -26,15 +26,15 @@ DESCRIPTION: Final = Paper(
     "follow real learning curves of small models (digits, MNIST, sparse SVM on text), 300 steps each; lognormal bytes",
     run_files=(),
     seeds=20,
-    findings="The mean time to 90 % of the accuracy is 39 % less than with fair shares (34 to 44 % by the draws), to "
-    "95 % it is 26 % less (21 to 32 %); in the best draw 64 % and 58 %, in the worst 20 % and 6 %. The last "
-    "job ends 2 % earlier. Orders that do not know progress are worse than fair shares here, since all jobs "
-    "have the same number of steps. JPAS needs 11 % more time to 90 % than the same order with true curves, "
-    "and 32 % more to 95 %. In the first eight draws the fit alone needs 44 % and 36 % more, since it takes a "
-    "job that has not risen yet for one that never will. A prior by the remaining error reduces that to 10 % "
-    "and 27 %. Its two constants were chosen on the first ten draws; the other ten have 12 % and 35 %. Most "
-    "of the rest is unknown convergence: if JPAS is told which jobs have reached 95 %, the same eight draws "
-    "have 4 % and 9 %. Six rules that conclude it from the fit are worse than none, for they put jobs last "
-    "too early.",
+    findings="The mean time to 90 % of the accuracy is 39 % less than with fair shares (34 to 44 % by the draws). To "
+    "95 % it is 26 % less (21 to 32 %). The best draw has 64 % and 58 %, the worst 20 % and 6 %. The last job "
+    "ends 2 % earlier. Orders that do not know progress are worse than fair shares here, since all jobs have "
+    "the same number of steps. JPAS needs 11 % more time to 90 % than the same order with true curves, and 32 "
+    "% more to 95 %. In the first eight draws the fit alone needs 44 % and 36 % more: a job that has not "
+    "risen yet looks like one that never will. A prior by the remaining error reduces that to 10 % and 27 %. "
+    "Its two constants were chosen on the first ten draws; the other ten have 12 % and 35 %. Most of the rest "
+    "is unknown convergence: with the order told which jobs have reached 95 %, the same eight draws have 4 % "
+    "and 9 %. Six rules that conclude it from the fit are worse than none, since they put jobs last too "
+    "early.",
     measure=learning_times,
 )

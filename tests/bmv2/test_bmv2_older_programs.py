@@ -92,7 +92,7 @@ def test_groups_in_intrinsic_metadata_multicast() -> None:
         assert [len(each) for each in out[:5]] == [1, 2, 0, 1, 0]
 
 
-def test_a_validity_bit_set_by_the_parser_is_read_and_adds_no_header() -> None:
+def test_validity_bit_set_by_the_parser_adds_no_header() -> None:
     with both(older("validity")) as pair:
         assert all(len(each) == 1 for each in pair.compare([(1, bytes(length)) for length in range(16, 40)]))
 
@@ -109,7 +109,7 @@ def test_a_validity_bit_set_by_the_parser_is_read_and_adds_no_header() -> None:
     ],
     ids=["whole", "errors", "meta", "lists", "action_ids", "empty_field"],
 )
-def test_clones_of_sessions_by_their_lower_15_bits_whatever_the_program_leaves_out(
+def test_clone_sessions_use_their_lower_15_bits(
     change: Callable[[Program], object],
 ) -> None:
     sessions = (5, 6, 0x8005, 0x10005, 0x18006, 0xFFFF, 0x7FFF, 0x80000005, 0, 0x8000, 1)

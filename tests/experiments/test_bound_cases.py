@@ -100,7 +100,7 @@ def test_buffers_below_the_bound_drop_nothing() -> None:
     assert promised[Endpoint("s2", 2)] == 8, "two streams of three rounds, a copy, and a probe"
 
 
-def test_workers_that_wait_for_a_slow_one_send_one_copy_at_a_time() -> None:
+def test_workers_waiting_for_a_slow_one_send_one_copy_at_a_time() -> None:
     """Eight workers of a rack, whose leaf sums, are long ready when the ninth in the other rack sends."""
     near = [f"h{n}" for n in range(1, 9)]
     config = RunConfig.model_validate(

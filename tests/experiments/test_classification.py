@@ -34,14 +34,14 @@ def test_drawn_forests_decide_in_the_switch_as_in_scikit_learn(count: int) -> No
         assert (model.classes_[found] == hard_votes(model, some)).all(), f"seed 2, forest {number}"
 
 
-def test_bytes_around_every_threshold_get_the_models_class_and_votes() -> None:
+def test_bytes_around_thresholds_get_the_models_class_and_votes() -> None:
     forest = Forest.of(digits_model(trees=16, leaves=128))
     outcome = try_model(forest, drawn_samples(forest, seed=3, count=200))
     assert (outcome.samples, outcome.wrong, outcome.trees) == (200, 0, 16)
     assert outcome.key_bits <= 128
 
 
-def test_what_nine_trees_of_64_leaves_take() -> None:
+def test_nine_trees_of_64_leaves_fit_a_chip() -> None:
     forest = Forest.of(digits_model())
     outcome = try_model(forest, np.zeros((0, 64), np.uint8))
     assert (outcome.trees, outcome.leaves, outcome.ternary_blocks) == (9, 576, 108)
@@ -49,7 +49,7 @@ def test_what_nine_trees_of_64_leaves_take() -> None:
     assert outcome.key_bits <= 63
 
 
-def test_of_classes_with_equally_many_votes_the_first_wins() -> None:
+def test_first_class_wins_among_equal_votes() -> None:
     votes = [3, 1, 2, 1, 2]
     forest = Forest(tuple(range(4)), 1, tuple(DecisionTree((LEAF,), (0,), (0,), (0,), (vote,)) for vote in votes))
     answer = request(loaded_switch(forest), pack_requests(np.zeros((1, 1), np.uint8))[0])

@@ -222,9 +222,7 @@ def test_a_wrong_value_in_any_place_is_told_in_words(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("values", [3, pytest.param(len(EXTREMES), marks=pytest.mark.long)], ids=["few", "all"])
-def test_an_extreme_value_in_any_place_is_taken_or_refused_in_short_lines(
-    kind: str, values: int, tmp_path: Path
-) -> None:
+def test_extreme_value_in_any_place_is_refused_briefly_or_used(kind: str, values: int, tmp_path: Path) -> None:
     path, sound = tmp_path / kind, KINDS[kind][1]
     rng = Random(1)
     for place in places(sound):

@@ -115,7 +115,7 @@ def test_a_key_too_many_is_refused_everywhere_in_a_search(where: str, data: dict
 
 
 @pytest.mark.parametrize(("where", "data"), SCHEDULED, ids=[where for where, _ in SCHEDULED])
-def test_a_key_too_many_is_refused_everywhere_in_a_run_of_scheduling(
+def test_unknown_key_is_refused_everywhere_in_a_scheduling_run(
     where: str, data: dict[str, Any], tmp_path: Path
 ) -> None:
     for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, set()):

@@ -29,7 +29,7 @@ def test_adasum_needs_fewer_steps_than_the_mean_at_a_low_rate() -> None:
     assert adasum_steps < 0.8 * mean_steps
 
 
-def test_a_course_that_ends_at_its_limit_has_not_reached_the_loss() -> None:
+def test_course_that_ends_at_its_limit_misses_the_loss() -> None:
     assert steps_to_loss(BatchCondition("digits", 0.2, 8), "mean", 0.01, 0, limit=3) is None
 
 

@@ -19,7 +19,7 @@ from weir.imports.extras import MissingExtra
 from weir.tests.support.errors import raises
 
 
-async def test_a_run_inside_an_event_loop_has_its_figures_as_csv_and_frame(
+async def test_run_in_an_event_loop_has_figures_as_csv_and_frame(
     short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mine.yaml"

@@ -23,7 +23,7 @@ def fabric() -> HashedFabric:
     return HashedFabric(seed=1)
 
 
-def test_collectives_on_links_of_their_own_do_not_delay_each_other(fabric: HashedFabric) -> None:
+def test_collectives_on_separate_links_do_not_delay_each_other(fabric: HashedFabric) -> None:
     apart = [(fabric.chain([0, 1, 2]), MEGABYTE), (fabric.chain([3, 4]), MEGABYTE)]
     assert fabric.seconds(apart) == pytest.approx(SECONDS)
     assert fabric.seconds([]) == fabric.seconds([(fabric.chain([0]), MEGABYTE)]) == 0
@@ -34,7 +34,7 @@ def test_a_shared_link_is_divided_until_the_shorter_stream_ends(fabric: HashedFa
     assert fabric.seconds(shared) == pytest.approx(4 * SECONDS)
 
 
-def test_switches_copy_a_stream_to_each_link_once_and_add_on_the_same_links_reversed(fabric: HashedFabric) -> None:
+def test_switches_copy_once_per_link_and_add_in_reverse(fabric: HashedFabric) -> None:
     inside, outside = range(1, HOSTS_PER_LEAF), [HOSTS_PER_LEAF, HOSTS_PER_LEAF + 1]
     copies = fabric.copies(0, [*inside, *outside])
     hosts = 1 + len(inside) + len(outside)

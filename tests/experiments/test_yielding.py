@@ -78,7 +78,7 @@ def test_flows_yield_to_the_job_and_take_what_it_leaves(config: RunConfig, resul
     assert all(flow.marked > 0 for flow in result.flows)
 
 
-def test_those_that_yield_share_what_is_left(result: StrategyResult) -> None:
+def test_yielding_flows_share_the_remaining_rate(result: StrategyResult) -> None:
     """While all three send; the third in 10 of its round trips."""
     span = all_send(result.flows)
     assert span == (18 * MS, 24 * MS)

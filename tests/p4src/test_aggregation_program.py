@@ -272,7 +272,7 @@ def test_present_counts_as_a_contribution_of_zeros(node: EmulatedNode, order: tu
     assert dropped(node) == {}
 
 
-def test_present_of_all_children_goes_up_as_it_is_and_comes_down_with_lanes(node: EmulatedNode) -> None:
+def test_present_of_all_children_goes_up_and_returns_with_lanes(node: EmulatedNode) -> None:
     for worker in range(3):
         up = node.forward(*contribution(worker, PRESENT, round_number=1, reserved=WIDTH, exponent=worker))
         down = node.forward(*contribution(worker, PRESENT, job=ROOT, round_number=1, reserved=WIDTH))

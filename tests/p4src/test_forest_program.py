@@ -117,7 +117,7 @@ def check(program: Program, switch: Switch, data: bytes) -> Answer:
     return Answer.parse(found[1][start : start + MESSAGE_BYTES])
 
 
-def test_held_out_digits_get_the_frames_of_bmv2_and_scikit_learns_votes(text: str) -> None:
+def test_held_out_digits_match_bmv2_and_scikit_learn(text: str) -> None:
     model = digits_model()
     forest, images = Forest.of(model), digits()[1][0]
     program, switch = loaded(text, chip_state(forest, 1)), loaded_switch(forest)
@@ -163,7 +163,7 @@ def test_other_models_and_missing_rows_get_no_class(text: str) -> None:
     assert answer.status is Status.UNKNOWN_MODEL
 
 
-def test_what_is_no_request_to_this_node_is_routed_or_dropped(text: str) -> None:
+def test_packets_without_a_request_are_routed_or_dropped(text: str) -> None:
     forest = Forest.of(digits_model(trees=1, leaves=4))
     program, switch = loaded(text, chip_state(forest, 0)), loaded_switch(forest)
     image = forest.encode(digits()[1][0][:1])

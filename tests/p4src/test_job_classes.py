@@ -40,7 +40,7 @@ def expected(frames: list[bytes], priorities: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_waiting_messages_leave_in_the_strict_order_of_their_classes(seed: int) -> None:
+def test_waiting_messages_leave_in_strict_order_of_class(seed: int) -> None:
     rng = random.Random(seed)
     dscps = [rng.choice([0, *CLASSES, CONTROL]) for _ in range(40)]
     frames = [packet(message(lanes=index), WORKERS[0], STRANGER, dscp=dscp) for index, dscp in enumerate(dscps)]

@@ -143,7 +143,7 @@ def test_links_of_a_fabric_without_tiers_run_through_no_switch(fabric: Topology,
                 assert shortest(places[ends[0]], places[ends[1]], places[switch.name]) > 0.1
 
 
-def test_a_trees_links_are_arrows_and_options_write_rates_and_ports() -> None:
+def test_tree_links_are_arrows_and_options_add_rates_and_ports() -> None:
     plain = Drawing(RING).svg()
     up = {Endpoint("s2", 3), Endpoint("s3", 3)}
     drawn = Drawing(RING, trees=[up], rates=True, ports=True).svg()

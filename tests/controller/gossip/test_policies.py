@@ -102,7 +102,7 @@ def bound_per_second(seconds: Floats, probabilities: Floats, policy: GossipPolic
     return float(rate * np.linalg.eigvalsh(laplacian)[1])
 
 
-def test_exact_lets_workers_that_cannot_keep_pace_iterate_less_often() -> None:
+def test_exact_policy_lets_slow_workers_iterate_less_often() -> None:
     seconds = np.repeat([0.1, 0.1, 0.1, 0.5], 4).reshape(4, 4)  # computing takes longer than any pull
     policy = POLICIES["exact"].compute(seconds)
     rates = iterations_per_second(seconds, policy)

@@ -55,7 +55,7 @@ def test_all_digits_get_the_class_of_scikit_learns_hard_vote() -> None:
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
-def test_drawn_classifiers_and_their_files_give_scikit_learns_classes(count: int) -> None:
+def test_drawn_classifiers_and_files_give_scikit_learns_classes(count: int) -> None:
     for number, model, forest, samples in drawn_forests(count, seed=1):
         expected = hard_votes(model, samples)
         assert (forest.predict(samples) == expected).all(), f"seed 1, forest {number}"
@@ -168,7 +168,7 @@ def test_a_classifier_in_a_file_of_skops_is_the_one_in_memory(seed: int, tmp_pat
         assert read == forest, f"seed {seed}, forest {number}"
 
 
-def test_a_file_of_skops_with_other_types_is_refused_by_their_names(tmp_path: Path) -> None:
+def test_skops_file_with_other_types_is_refused_by_name(tmp_path: Path) -> None:
     model = make_pipeline(FunctionTransformer(json.dumps), DecisionTreeClassifier())
     skops.io.dump(model, tmp_path / "model.skops")
     with raises(ModelError, place=str(tmp_path / "model.skops"), value=["json.dumps"]):
@@ -297,6 +297,6 @@ def test_values_that_are_no_bytes_are_refused(samples: Any) -> None:
         Forest.from_json(json.dumps(SAVED)).encode(samples)
 
 
-def test_thresholds_outside_bytes_leave_only_leaves_that_bytes_reach() -> None:
+def test_thresholds_beyond_bytes_leave_only_reachable_leaves() -> None:
     tree = DecisionTree((0, 0, LEAF, LEAF, LEAF), (-1, 255, 0, 0, 0), (2, 3, 0, 0, 0), (1, 4, 0, 0, 0), (0, 0, 0, 1, 2))
     assert list(tree.leaves()) == [((), 1)]

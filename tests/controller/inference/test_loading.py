@@ -98,7 +98,7 @@ async def test_a_model_that_is_there_is_not_written_again() -> None:
         assert not switch.writes
 
 
-def test_every_single_update_of_a_replacement_leaves_a_class_of_one_of_the_models() -> None:
+def test_each_update_of_a_replacement_keeps_a_models_class() -> None:
     """The updates, one by one in the order of writing, and requests after each."""
     old, new = (Forest.of(digits_model(trees=5, leaves=12, seed=seed)) for seed in (3, 4))
     some = digits()[1][0][:12]
@@ -124,7 +124,7 @@ def test_every_single_update_of_a_replacement_leaves_a_class_of_one_of_the_model
     assert unanswered == 0
 
 
-def test_a_packet_among_the_rows_of_a_model_that_goes_gets_no_wrong_class() -> None:
+def test_packet_during_removal_of_a_model_gets_no_wrong_class() -> None:
     """Such a packet read `models` before they changed: here the entry stays while the rows go."""
     old = Forest.of(digits_model(trees=3, leaves=12, seed=3))
     some = digits()[1][0][:12]
@@ -145,7 +145,7 @@ def test_a_packet_among_the_rows_of_a_model_that_goes_gets_no_wrong_class() -> N
     assert {Status.CLASSIFIED, Status.UNKNOWN_MODEL} == set(statuses)
 
 
-def test_the_new_models_rows_come_before_its_number_and_the_olds_go_after_trees_first() -> None:
+def test_new_rows_precede_the_number_and_old_rows_go_after_it() -> None:
     order = [
         (kind, item.table)
         for stage in in_order(difference(model_state(ONE, 0), model_state(OTHER, 1)))

@@ -65,7 +65,7 @@ def test_no_assignment_makes_a_step_faster(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 20, 2))
-def test_times_are_lexicographically_least_with_the_same_switches(seed: int) -> None:
+def test_times_are_lexicographically_least_with_equal_switches(seed: int) -> None:
     """Compared with all assignments with the same switches and the same streams that hashing spreads, and by the
     enumeration's own count of each link's streams. Only a faster step may have longer times.
     """
@@ -115,7 +115,7 @@ def test_streams_that_hashing_spreads_share_their_links() -> None:
     assert "not in it" not in Agg().proof(replace(problem, routes=Routes(leaf_spine(3, 1, 4))))
 
 
-def test_none_of_its_placements_beats_the_widest_tree() -> None:
+def test_agg_placements_never_beat_the_widest_tree() -> None:
     for seed in range(0, 40, 3):
         problem, method = drawn(seed)
         costs = PlacementCosts(problem)

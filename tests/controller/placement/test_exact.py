@@ -243,7 +243,7 @@ def test_a_tree_without_a_finished_program_states_its_bound(
         assert rerouting or longer > SAME
 
 
-def test_programs_that_exceed_their_branches_are_skipped_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_beyond_their_branches_are_skipped_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program below 1.1 times the best time ends in the first turn, and the search begins without a tree."""
     monkeypatch.setattr(scarce, "rerouted", lambda *_: None)
     within, asked, again = TreeProgram.within, list[tuple[float, int]](), 0

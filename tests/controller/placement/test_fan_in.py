@@ -87,7 +87,7 @@ def tree_or_reason(problem: Problem, wanted: Mapping[str, str], nodes: int) -> P
 
 
 @pytest.mark.long
-def test_a_search_at_its_limit_yields_any_fitting_tree_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_at_its_limit_yields_a_fitting_tree_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program ends without a result, with its best tree so far, and with one that has idle switches."""
     program = scipy.optimize.milp
 

@@ -12,7 +12,7 @@ from weir.controller.scheduling.errors import SchedulingError
 from weir.tests.controller.scheduling.demands import demand, drawn
 
 
-def test_the_first_tiers_have_a_class_each_and_the_rest_share_the_lowest() -> None:
+def test_first_tiers_have_a_class_each_and_others_the_lowest() -> None:
     order = (("a", "b"), ("c",), ("d",), ("e",))
     assert leading_classes(order, 3) == {"a": 2, "b": 2, "c": 1, "d": 0, "e": 0}
 

@@ -55,7 +55,7 @@ def test_gain_of_a_long_job_is_that_of_its_curve() -> None:
     assert converged
 
 
-def test_a_young_job_that_has_not_risen_yet_goes_before_one_that_has_levelled_off() -> None:
+def test_young_job_goes_before_one_that_has_levelled_off() -> None:
     young, level = ProgressCurve.empty(), ProgressCurve.empty()
     for step in range(1, 15):
         young.add(step, accuracy=0.1)

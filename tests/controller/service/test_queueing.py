@@ -188,7 +188,7 @@ async def test_hosts_behind_a_dead_switch_are_not_chosen() -> None:
         large.cancel()
 
 
-async def test_many_jobs_that_meet_faults_do_not_starve_one_that_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_with_faults_do_not_starve_one_that_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pass tries few of them, and the wait before the next attempt leaves all others a turn."""
     monkeypatch.setattr("weir.controller.service.queueing._FAULT_NS", 0)
     async with rig(topology=two_racks(), placed_by="widest") as service:

@@ -984,7 +984,7 @@ async def test_both_sides_packets_are_of_the_control_class(service: ServiceRig) 
         assert ends()[own[::-1]] == DSCP_CONTROL
 
 
-async def test_connections_beyond_the_limit_are_closed_and_clients_go_on() -> None:
+async def test_connections_beyond_the_limit_are_closed() -> None:
     """A stranger that opens as many as it can."""
     limits = Limits(connections=3)
     async with rig(limits=limits) as service:

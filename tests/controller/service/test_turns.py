@@ -138,7 +138,7 @@ async def test_streams_that_break_the_rules_are_refused(service: ServiceRig) -> 
             assert await stream.code() == grpc.StatusCode.INVALID_ARGUMENT, requests
 
 
-def test_workers_that_do_not_attend_are_waited_for_only_while_they_take_part() -> None:
+def test_absent_workers_are_awaited_only_while_they_take_part() -> None:
     taking_part = {1: {"h1", "h2"}, 2: {"h1"}}
     keeper = TurnKeeper(lambda job: taking_part.get(job, set()))
     told: list[tuple[str, int]] = []

@@ -51,7 +51,7 @@ def test_a_group_in_intrinsic_metadata_multicasts() -> None:
     assert ports(switch, b"\0\0") == [4]
 
 
-def test_a_validity_bit_that_the_parser_sets_is_read_but_adds_no_header() -> None:
+def test_validity_bit_of_the_parser_is_read_without_a_header() -> None:
     """bmv2 sets the field that conditions read, and its deparser goes by the header itself."""
     assert loaded(read("validity")).forward(bytes(20), 1) == [(3, bytes(20))]
 

@@ -204,9 +204,7 @@ def test_machine_code_comes_from_folders_safe_from_others(
 
 
 @needs_root
-def test_another_users_link_in_the_folder_for_temporary_files_is_left_alone(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_link_in_the_temporary_folder_is_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root would write code into the folder that it leads to, and take rights of that folder's group away."""
     target = fresh / "mail"
     target.mkdir()

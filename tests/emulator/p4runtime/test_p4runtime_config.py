@@ -283,7 +283,7 @@ def test_a_p4info_of_another_program_is_refused(loaded: Client, datapath: Record
     assert loaded.get_config(Get.COOKIE_ONLY).config.cookie.cookie == 7
 
 
-def test_a_p4info_of_another_program_is_refused_also_where_no_name_has_a_dot(loaded: Client) -> None:
+def test_p4info_of_another_program_without_dots_is_refused(loaded: Client) -> None:
     config = load_config()
     config.p4_device_config = re.sub(rb'"Main(In|E)gress\.', b'"', config.p4_device_config)
     text = re.sub(r'"Main(In|E)gress\.', '"', text_format.MessageToString(config.p4info))

@@ -34,7 +34,7 @@ def of(
     return CarriedTraffic.of(live)
 
 
-def test_the_slowest_link_and_two_round_trips_for_each_sum_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowest_link_and_two_round_trips_per_sum_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     found = of([(10, 50_000), (4, 1_000_000)], monkeypatch)
     assert found is not None
     assert (found.bytes, found.sums) == (8_000_000, 14)

@@ -69,7 +69,7 @@ async def test_datagrams_cross_the_fabric_in_order(fabric: RealTimeFabric) -> No
             assert received(target, 100) == rows_of(payload)
 
 
-async def test_all_processes_of_a_host_receive_but_only_their_ports_frames(fabric: RealTimeFabric) -> None:
+async def test_processes_of_a_host_receive_only_their_ports_frames(fabric: RealTimeFabric) -> None:
     with (
         closing(link(fabric, "h1")) as source,
         closing(link(fabric, "h2")) as one,

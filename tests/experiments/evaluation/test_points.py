@@ -390,7 +390,7 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_processes_open_no_port_to_other_users_and_end_with_the_evaluation(tmp_path: Path) -> None:
+def test_processes_open_no_port_and_end_with_the_evaluation(tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps"]}))
     before, found, children = tcp_listeners(os.getpid()), set[str](), set[int]()

@@ -48,7 +48,7 @@ def test_guard_is_left_to_the_lowest_class_of_each_link() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_flows_are_limited_by_links_full_of_their_class_and_higher_ones(seed: int) -> None:
+def test_flows_are_limited_by_full_links_of_their_class_and_above(seed: int) -> None:
     rng = np.random.default_rng(seed)
     paths = [
         {int(link): float(rng.integers(1, 4)) for link in rng.choice(6, rng.integers(1, 4), replace=False)}

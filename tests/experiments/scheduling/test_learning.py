@@ -25,7 +25,7 @@ def learner(name: str, speed: float, begun_seconds: float = 0.0) -> Learner:
 
 
 @pytest.mark.parametrize("oracle", [False, True])
-def test_a_job_that_still_gains_goes_before_one_that_has_levelled_off(oracle: bool) -> None:
+def test_gaining_job_goes_before_one_that_has_levelled_off(oracle: bool) -> None:
     jobs = [learner("old", 5.0), learner("new", 0.5, begun_seconds=2.0)]
     fair = Learning(ROUTES, jobs, ORDERS["fair"]).run()
     jpas = Learning(ROUTES, jobs, ORDERS["jpas"], oracle=oracle).run()

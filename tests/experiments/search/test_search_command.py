@@ -14,7 +14,7 @@ from weir.tests.support.commands import weir
 EXAMPLE = ROOT / "examples" / "search.yaml"
 
 
-def test_the_example_keeps_a_record_and_orders_change_times_alone(tmp_path: Path) -> None:
+def test_example_keeps_a_record_and_orders_change_only_times(tmp_path: Path) -> None:
     ended = weir("search", EXAMPLE, "--out", tmp_path, "--json")
     assert ended.status == 0, ended.err
     shown = json.loads(ended.out)

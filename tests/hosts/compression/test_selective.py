@@ -39,7 +39,7 @@ def test_the_sizes_are_vgg19s() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "server", "ring"), [(4, 11, 11), (8, 10, 11), (16, 3, 10)])
-def test_as_many_gradients_are_compressed_as_in_the_shipped_plans(nodes: int, server: int, ring: int) -> None:
+def test_number_of_compressed_gradients_matches_shipped_plans(nodes: int, server: int, ring: int) -> None:
     costs = hipress_costs(nodes)
     assert sum(each.compressed for each in plan(replace(costs, send=None), nodes, SIZES)) == server
     assert sum(each.compressed for each in plan(replace(costs, gather=None), nodes, SIZES)) == ring
@@ -88,7 +88,7 @@ def test_costs_are_fitted_to_measured_times() -> None:
         fitted([5, 5], [1.0, 2.0])
 
 
-def test_what_cannot_be_planned_is_refused() -> None:
+def test_unplannable_gradients_are_refused() -> None:
     with raises(InvalidTensor, value=1):
         plan(hipress_costs(4), 1, SIZES)
     with raises(InvalidTensor, value=0):

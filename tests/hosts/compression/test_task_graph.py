@@ -82,7 +82,7 @@ def test_virtual_schedules_keep_order_and_queues(seed: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", [vgg19_sizes(), BERT_BASE], ids=["vgg19", "bert-base"])
-def test_overlap_saves_a_quarter_where_encoding_takes_as_long_as_sending(sizes: list[int]) -> None:
+def test_overlap_saves_a_quarter_if_encoding_equals_sending(sizes: list[int]) -> None:
     costs, nodes = even_costs(), 16
     taken = [
         min((choice for choice in choices(costs, nodes, n) if choice.compressed), key=lambda c: c.time_ms)
@@ -133,7 +133,7 @@ def test_small_gradients_are_fused() -> None:
     assert [index for group in fused(sizes, 262_144) for index in group] == list(range(len(sizes)))
 
 
-def test_a_plan_is_no_slower_than_all_raw_or_all_compressed_as_a_schedule() -> None:
+def test_plan_is_no_slower_than_all_raw_or_all_compressed() -> None:
     costs, nodes, sizes = even_costs(), 8, vgg19_sizes()
     planned = makespan_ms(virtual_spans(graph(plan(costs, nodes, sizes), costs, nodes, sizes)))
     for compressed in (False, True):
@@ -190,7 +190,7 @@ def test_threads_encode_the_next_part_while_one_is_merged() -> None:
     assert met == [True]
 
 
-def test_closed_queues_refuse_graphs_and_a_failed_callback_stops_nothing() -> None:
+def test_closed_queues_refuse_graphs_and_failed_callbacks_do_not() -> None:
     tasks = [Task("encode", COMPUTE, 0, 0)]
     delivered = threading.Event()
 

@@ -36,7 +36,7 @@ def heard(window: int | None, marked: int = 0) -> Feedback:
     return Feedback(now_ns=1, rounds=8, marked=marked, in_flight=0, window=window, round_trip_ns=None)
 
 
-def test_the_example_halves_by_marks_and_stays_within_the_allowance() -> None:
+def test_example_halves_on_marks_within_the_allowance() -> None:
     law = LAWS[str(EXAMPLE)].make(SETTING)
     law.begin(Pacing(window=8), 0)
     law.update(heard(100))
@@ -81,7 +81,7 @@ def test_a_window_that_is_no_whole_number_from_one_is_refused(window: object, tm
         LAWS[path].make(SETTING).window(0)
 
 
-def test_a_description_whose_function_takes_no_setting_is_refused(tmp_path: Path) -> None:
+def test_description_without_a_setting_parameter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(
         LAW.format(body="pass", window=1, made="", bounded=False, reads_int=False).replace("lambda setting: ", "Own")

@@ -66,7 +66,7 @@ def test_a_switch_without_the_model_gives_no_class() -> None:
         classifier.predict([[1]])
 
 
-def test_nobody_at_the_address_gives_no_class() -> None:
+def test_address_without_a_switch_gives_no_class() -> None:
     with Classifier("127.87.73.2", timeout_s=0.01, attempts=3) as classifier, pytest.raises(NoClass):
         classifier.predict([[1]])
 

@@ -64,7 +64,7 @@ def test_a_request_without_an_answer_is_repeated_at_its_time_out() -> None:
     assert questions.repeated == 1
 
 
-def test_answers_without_a_class_and_of_other_models_are_asked_again() -> None:
+def test_answers_without_class_or_of_other_models_are_repeated() -> None:
     questions = Questions(SAMPLES[:1], model=MODEL, timeout_ns=MS)
     (request,) = questions.due(0)
     questions.receive(answer(request, Status.UNKNOWN_MODEL))

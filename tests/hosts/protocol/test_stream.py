@@ -146,7 +146,7 @@ def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed: int) -> None:
+def test_workers_with_different_rounds_agree_after_a_loss(seed: int) -> None:
     """They fetch the final rounds that they lack: those with lanes, and scale rounds of chunks with a final sum."""
     choice = random.Random(seed)
     sizes = [choice.randint(1, 6) for _ in range(choice.randint(1, 5))]

@@ -116,7 +116,7 @@ def uniform(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
     return policy.probabilities, policy.pull_weights
 
 
-def test_a_rank_moves_half_way_from_its_weights_of_before_the_step() -> None:
+def test_rank_moves_half_way_from_weights_before_the_step() -> None:
     import torch
 
     scene = Scene(2)

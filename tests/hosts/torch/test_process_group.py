@@ -43,7 +43,7 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         }
 
 
-def test_composed_tensors_are_refused_at_every_size_and_the_group_goes_on(ranks: Ranks) -> None:
+def test_composed_tensors_are_refused_and_the_group_goes_on(ranks: Ranks) -> None:
     assert ranks.play("composed") == [[{"DTensor": ["InvalidTensor"], "MaskedTensor": ["InvalidTensor"]}, []]] * RANKS
 
 
@@ -124,7 +124,7 @@ def test_the_controller_decides_the_ranks_batch_sizes(ranks: Ranks) -> None:
     assert sizes[-1][2] < 20 < min(sizes[-1][:2])
 
 
-def test_int32_is_summed_by_switches_modulo_2_to_the_32_and_other_integers_by_gloo(ranks: Ranks) -> None:
+def test_switches_sum_int32_modulo_2_32_and_gloo_other_integers(ranks: Ranks) -> None:
     assert ranks.play("integers") == [[[], 2, 2]] * RANKS
 
 

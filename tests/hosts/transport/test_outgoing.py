@@ -34,7 +34,7 @@ def test_timed_out_packets_count_in_the_window_for_their_life() -> None:
     assert sent(outgoing, LIFE_NS) == [4]
 
 
-def test_a_late_acknowledgement_frees_the_window_for_packets_before_it() -> None:
+def test_late_acknowledgement_frees_window_for_earlier_packets() -> None:
     outgoing = sending(packets=6, window=4)
     sent(outgoing, 0)
     outgoing.expire(100 * MS)

@@ -52,7 +52,7 @@ def bytes_of(loader: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("sampler", ["neighbour", "layer-wise"])
 @pytest.mark.parametrize("cache", CACHES)
-def test_batches_are_the_same_with_pipeline_and_cache_and_without(
+def test_batches_do_not_depend_on_pipeline_and_cache(
     hubs: Graph, features: np.ndarray, sampler: str, cache: str
 ) -> None:
     plain = loader_of(hubs, features, sampler=sampler, pipelined=False)

@@ -41,7 +41,7 @@ def test_a_graph_has_the_edges_that_it_is_made_of(nodes: int, pairs: list[tuple[
 @pytest.mark.parametrize("name", SAMPLERS)
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6))
-def test_samples_are_edges_of_the_graph_between_prefixes_of_the_nodes(name: str, seed: int, fanout: int) -> None:
+def test_samples_are_graph_edges_between_prefixes_of_the_nodes(name: str, seed: int, fanout: int) -> None:
     graph, rng = drawn(60, 400, seed), np.random.default_rng(seed)
     seeds = rng.permutation(60)[:8]
     sampled = sample(graph, seeds, [fanout, fanout + 1], SAMPLERS.describe(name).choose, rng)
@@ -57,7 +57,7 @@ def test_samples_are_edges_of_the_graph_between_prefixes_of_the_nodes(name: str,
         assert layer.sources.max(initial=-1) < layer.sending
 
 
-def test_neighbour_samples_are_all_of_few_and_the_fan_out_of_many() -> None:
+def test_neighbour_samples_are_capped_at_the_fan_out() -> None:
     graph = drawn(50, 600, 3)
     nodes = np.arange(50)
     choose = SAMPLERS.describe("neighbour").choose
@@ -119,7 +119,7 @@ def test_files_that_are_no_edge_list_are_refused(tmp_path: Path, text: str) -> N
         read_edges(tmp_path / "a.txt")
 
 
-def test_parts_are_balanced_and_have_fewer_neighbours_than_random_ones() -> None:
+def test_parts_are_balanced_with_fewer_neighbours_than_random() -> None:
     graph, _ = communities(600, 1)
     training = np.random.default_rng(0).permutation(600)[:200]
     parts = partition(graph, training, 4, 2)

@@ -64,7 +64,7 @@ def test_products_and_numbers_moved_are_those_of_the_formulas(gloo: Ranks, q: in
 
 
 @pytest.mark.parametrize(("q", "d"), [(2, 2), *LARGE])
-def test_training_is_that_of_one_process_and_its_checkpoint_fits_it(gloo: Ranks, q: int, d: int) -> None:
+def test_training_and_checkpoint_match_those_of_one_process(gloo: Ranks, q: int, d: int) -> None:
     for found in gloo.play("training", q * q * d, **told("gloo", q, d, "float64")):
         assert found["fell"]
         assert max(*found["losses"], found["weights"]) < EXACT

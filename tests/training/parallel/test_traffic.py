@@ -34,7 +34,7 @@ def test_switches_halve_no_bytes_of_two_rows() -> None:
     assert four.up / four.by_hosts < three.up / three.by_hosts
 
 
-def test_a_block_is_six_layers_and_a_column_of_megatron_four_sums() -> None:
+def test_block_has_six_layers_and_megatron_column_four_sums() -> None:
     assert block_traffic(3, 2, 18, 9, 36).up == sum(
         linear_traffic(3, 2, 18, *sizes).step.up for sizes in [(9, 9)] * 4 + [(9, 36), (36, 9)]
     )

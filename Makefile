@@ -106,7 +106,7 @@ endif
 
 # PyTorch is left out: tests run with the version that is installed.
 lock: $(READY) $(VENV)/.docs-ready  ## pin the versions that CI tests with: those of this environment
-	@{ sed -n 1p $(LOCK); $(BIN)/python -m pip freeze --all --exclude-editable | grep '==' | grep -vE '^(pip|torch|sympy|mpmath|fsspec|filelock|expecttest)==' \
+	@{ sed -n 1p $(LOCK); $(BIN)/python -m pip freeze --all --exclude-editable | grep '==' | grep -vE '^(pip|torch|sympy|mpmath|filelock|expecttest)==' \
 		| sed 's/$$/; python_version == "3.11"/'; } >$(LOCK).new && mv $(LOCK).new $(LOCK)
 
 wireshark:  ## how to have Wireshark show aggregation messages, INT and reports

@@ -321,6 +321,24 @@ def test_pinned_versions_fit_the_declared_ranges() -> None:
             assert pinned[canonicalize_name(needed.name)] in needed.specifier, needed
 
 
+def test_all_that_pinned_versions_need_is_pinned_too() -> None:
+    """A package that another one brings in would else be of the day's version."""
+    lines = (ROOT / ".ci" / "constraints.txt").read_text().splitlines()[1:]
+    pins = [*map(Requirement, lines)]
+    pinned = {canonicalize_name(pin.name) for pin in pins}
+    assert len(pinned) == len(pins)
+    assert {next(iter(pin.specifier)).operator for pin in pins} == {"=="}
+    python = next(iter({str(pin.marker) for pin in pins})).partition('"')[2].rstrip('"')
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    missing = []
+    for distribution in metadata.distributions():
+        if canonicalize_name(distribution.name) in pinned - {"ptf"}:  # installed without what it lists
+            for needed in map(Requirement, distribution.requires or ()):
+                if needed.marker is None or needed.marker.evaluate(environment):
+                    missing += [str(needed)] if canonicalize_name(needed.name) not in pinned else []
+    assert not missing
+
+
 def test_the_source_distribution_holds_the_tests_and_the_guides(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}

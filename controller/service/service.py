@@ -18,6 +18,7 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -114,11 +115,21 @@ def claim_path(address: str) -> None:
 
     Raises:
         OSError: Another process listens there, or there cannot be such a folder.
+        ControllerError: Other users can replace the socket.
     """
     if not is_private(address):
         return
     path = Path(address.removeprefix("unix:"))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.parent.stat()
+    by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid not in (os.geteuid(), 0) or (by_others and not status.st_mode & stat.S_ISVTX):
+        raise ControllerError(
+            f"cannot listen on {address}: other users can write to {path.parent} (owner {status.st_uid}, mode "
+            f"{stat.S_IMODE(status.st_mode):o}) and answer in its place; name a socket in a folder of this user's own",
+            place="control service",
+            value=address,
+        )
     with socket.socket(socket.AF_UNIX) as probe:
         if probe.connect_ex(os.fspath(path)) == 0:
             raise FileExistsError(path)

@@ -36,6 +36,7 @@ Without PORT, or with `{ALL}`, all ports; priorities are 0 to {PRIORITIES - 1}, 
 _MAX_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
 _NOTHING: Final = "none"
+_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 log = logging.getLogger(__name__)
 
@@ -199,16 +200,24 @@ def send_command(path: Path, line: str) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """A folder that belongs to this user alone, if it is not there."""
+    """Make a folder of this user alone, or check that no other user can replace files in the one that is there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        user_ids = {folder.stat().st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
+        status = folder.stat()
+        user_ids = {status.st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
     except OSError as error:
         raise ControlError(
             f"{os.strerror(error.errno or 0)}", place=f"control socket in {folder}", value=os.strerror(error.errno or 0)
         ) from None
     if not user_ids <= {os.getuid(), 0}:
         raise ControlError("the folder is another user's; name one with --control", place=f"control socket in {folder}")
+    if (by_others := status.st_mode & _BY_OTHERS) and not status.st_mode & stat.S_ISVTX:
+        raise ControlError(
+            f"other users can write to the folder (mode {stat.S_IMODE(status.st_mode):o}), and put a socket in this "
+            "one's place; name another one with --control, or remove that right with chmod go-w",
+            place=f"control socket in {folder}",
+            value=by_others,
+        )
 
 
 def _listen(path: Path) -> socket.socket:

@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from ...emulator.switch import Switch
 from ...p4src import json_of
 from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number
+from ...topologies.mininet.scratch import scratch_folder
 from ...topologies.targets import Target
 from ...wire.frames import encapsulate
 from ...wire.int_shim import Presence
@@ -97,11 +98,12 @@ class EmulatedFabric:
         """Make a P4Runtime server for all switches; enter it, or start it.
 
         It listens on a unix socket that other users of the machine cannot reach: in `folder`, which must be private, or
-        in a folder of its own that goes with this fabric.
+        in a folder of its own that goes with this fabric, or with the next one's start if this process is killed.
         """
         if folder is None:
-            self._private = TemporaryDirectory(prefix="weir-p4runtime-")
-            folder = Path(self._private.name)
+            private = ExitStack()
+            folder = private.enter_context(scratch_folder("weir-p4runtime-"))
+            weakref.finalize(self, private.close)
         return P4RuntimeServer(self.switches.values(), f"unix:{folder / 'p4runtime'}")
 
     def sessions(self, server: P4RuntimeServer) -> AbstractAsyncContextManager[dict[str, SwitchSession]]:

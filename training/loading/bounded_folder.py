@@ -140,8 +140,13 @@ class BoundedFolder:
             for owner in (status.st_uid, self.folder.lstat().st_uid):  # of the folder, and of a link to it
                 if owner != os.getuid():
                     raise TrainingError(f"{self.folder}: belongs to another user ({owner})", place="cache", value=owner)
-            if by_others := status.st_mode & stat.S_IWOTH:
-                raise TrainingError(f"{self.folder}: can be written to by all users", place="cache", value=by_others)
+            if by_others := status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise TrainingError(
+                    f"{self.folder}: other users can write to it (mode {stat.S_IMODE(status.st_mode):o}); "
+                    "a cache must be writable by its owner alone, as after chmod go-w",
+                    place="cache",
+                    value=by_others,
+                )
             self._own.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise TrainingError(f"{self.folder}: cannot be a cache ({error.strerror})", place="cache") from None

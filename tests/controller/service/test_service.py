@@ -28,7 +28,7 @@ from weir.controller.service.limits import Limits
 from weir.controller.service.runner import Runner
 from weir.controller.service.seating import Seating
 from weir.controller.service.seats import JobSeats
-from weir.controller.service.service import ControlService
+from weir.controller.service.service import ControlService, claim_path
 from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, refusal, rig
 from weir.tests.support.errors import raises
@@ -1005,3 +1005,15 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
 def test_connections_leave_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 4096))
     assert (Limits().accepted, Limits(connections=9).accepted) == (128, 9)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o757])
+async def test_a_socket_that_others_can_replace_is_not_served(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    address = f"unix:{folder}/control"
+    with raises(ControllerError, place="control service", value=address):
+        claim_path(address)
+    folder.chmod(0o1777)  # as the folder for temporary files
+    claim_path(address)

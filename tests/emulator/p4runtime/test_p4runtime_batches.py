@@ -163,6 +163,34 @@ def test_cells_of_a_failed_batch_are_brought_back(loaded: Client, names: Names) 
     assert loaded.dump(*everything) == before
 
 
+@pytest.mark.parametrize("atomicity", [p4r.WriteRequest.ROLLBACK_ON_ERROR, AT_ONCE])
+def test_a_batch_copies_no_cell_that_it_leaves_as_it_is(
+    loaded: Client, names: Names, monkeypatch: pytest.MonkeyPatch, atomicity: p4r.WriteRequest.Atomicity.ValueType
+) -> None:
+    """Cells that change besides it, as by packets, keep their new values when it is taken back."""
+    register = next(iter(names.register.values()))
+    first = p4r.RegisterEntry(register_id=register, index=p4r.Index(index=0))
+    second = p4r.RegisterEntry(register_id=register, index=p4r.Index(index=1))
+    cells = loaded.read(p4r.RegisterEntry(register_id=register))
+    assert len(cells) > 1
+    for cell in (first, second):
+        cell.data.bitstring = b"\x01"
+    write, besides = LoadedPipeline.write, p4r.Update(type=MODIFY, entity=p4r.Entity(register_entry=second))
+
+    def written(pipeline: LoadedPipeline, update: p4r.Update) -> None:
+        write(pipeline, update)
+        write(pipeline, besides)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LoadedPipeline, "write", written)
+        outside = p4r.RegisterEntry(register_id=register, index=p4r.Index(index=len(cells)), data=first.data)
+        outcome = all_or_none(loaded, (MODIFY, first), (MODIFY, outside), atomicity=atomicity)
+    assert outcome == ["ABORTED", "OUT_OF_RANGE"]
+    [before, changed, *_] = loaded.read(p4r.RegisterEntry(register_id=register))
+    assert before == cells[0]
+    assert int.from_bytes(changed.register_entry.data.bitstring) == 1
+
+
 def test_packets_see_an_atomic_batch_as_one_change(stages: Client, switch: Switch) -> None:
     """Two tables give a packet one number each; a packet that finds them different is counted as torn."""
     size = 60

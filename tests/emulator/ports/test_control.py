@@ -197,3 +197,16 @@ def test_a_link_of_another_user_to_a_folder_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr(Path, "lstat", of_another)
     with pytest.raises(ControlError):
         control._make_folder(tmp_path / "link")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o757])
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    """They could put a socket of their own in the place of the switch's."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(ControlError) as refusal:
+        control._make_folder(folder)
+    assert refusal.value.value == mode & 0o022
+    folder.chmod(0o1777)  # as the folder for temporary files: each user removes only their own files
+    control._make_folder(folder)

@@ -4,11 +4,15 @@ tables.
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,48 @@ def test_an_emulated_fabric_serves_p4runtime_to_its_user_alone() -> None:
             own.connect(path)
         assert stranger_is_refused(path)
         assert tcp_listeners(os.getpid()) == before
+
+
+_KILLED = """
+import os, signal
+from weir.experiments.backends.emulated import EmulatedFabric
+from weir.topologies import leaf_spine
+emulated = EmulatedFabric(leaf_spine(1, 1, 2))
+with emulated.serve():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for temporary files, whose path is short enough for a socket's."""
+    with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def test_the_folder_of_a_killed_fabric_is_removed_by_the_next_one(temporary: Path, tmp_path: Path) -> None:
+    """And no other: of a fabric that lives, or behind a link of the same kind of name."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".alive").touch()
+    link = temporary / "weir-p4runtime-link"
+    link.symlink_to(elsewhere)
+    living = EmulatedFabric(leaf_spine(1, 1, 2))
+    with living.serve() as server:
+        folder = Path(server.address.removeprefix("unix:")).parent
+        killed = subprocess.run([sys.executable, "-c", _KILLED], env={**os.environ, "TMPDIR": str(temporary)})
+        assert killed.returncode == -signal.SIGKILL
+        [left] = {*temporary.glob("weir-p4runtime-*")} - {link, folder}
+        following = EmulatedFabric(leaf_spine(1, 1, 2))
+        with following.serve():
+            assert not left.exists()
+            assert folder.exists()
+            assert link.is_symlink()
+    assert (elsewhere / ".alive").exists()
+    del living, server
+    gc.collect()
+    assert not folder.exists()
 
 
 @needs_root

@@ -88,6 +88,17 @@ def test_samples_of_another_user_are_not_read(remote: Path, memory: Path, way: s
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o1777])
+def test_a_folder_that_others_can_write_to_is_refused(remote: Path, memory: Path, mode: int) -> None:
+    """Group or all, sticky or not: a file can be put there before the cache makes its own."""
+    memory.mkdir()
+    memory.chmod(mode)
+    with raises(TrainingError, place="cache", value=mode & 0o022):
+        cache_of(remote, memory)[0]
+    memory.chmod(0o755)
+    assert cache_of(remote, memory)[0].tolist() == [0] * SIZE
+
+
 def test_later_epochs_read_nothing_remote_and_decode_nothing(remote: Path, memory: Path) -> None:
     cache = cache_of(remote, memory)
     read_all(cache)

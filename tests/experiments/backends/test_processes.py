@@ -28,11 +28,19 @@ ALL = range(len(WORKERS))
 
 
 @pytest.fixture(scope="module")
-def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
-    """They wait for leases most of the time, so two run at once."""
+def scenarios(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Any]]]]:
+    """Scenarios of the selected tests. They wait for leases most of the time, so two run at once."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    selected = {call.params.get("seen") for call in calls if call is not None}
     scenario = partial(play, "weir.tests.experiments.backends.process_rig", timeout_s=280)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {name: pool.submit(scenario, name) for name in SCENARIOS}
+        yield {name: pool.submit(scenario, name) for name in SCENARIOS if name in selected}
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, scenarios: dict[str, Future[dict[str, Any]]]) -> dict[str, Any]:
+    """Result of the scenario that the test names."""
+    return scenarios[request.param].result()
 
 
 def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None) -> list[int]:
@@ -55,15 +63,15 @@ def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None)
 
 
 @pytest.mark.long
-def test_the_others_go_on_without_a_worker_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    seen = scenarios["killed_worker_continue"].result()
+@pytest.mark.parametrize("seen", ["killed_worker_continue"], indirect=True)
+def test_the_others_go_on_without_a_worker_that_was_killed(seen: dict[str, Any]) -> None:
     assert seen["statuses"] == [0, 0]
     generations = check_steps(seen["workers"], lost=2)
     assert (generations[0], generations[-1]) == (1, 2)
 
 
-def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    seen = scenarios["stopped_worker_abort"].result()
+@pytest.mark.parametrize("seen", ["stopped_worker_abort"], indirect=True)
+def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(seen: dict[str, Any]) -> None:
     assert seen["statuses"] == [3, 3, 3]
     for last in seen["last"]:
         assert last["error"] == "AllreduceAborted"
@@ -73,24 +81,24 @@ def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[
 
 
 @pytest.mark.long
-def test_a_job_waits_for_a_worker_that_hangs_and_says_so(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    seen = scenarios["stopped_worker_wait"].result()
+@pytest.mark.parametrize("seen", ["stopped_worker_wait"], indirect=True)
+def test_a_job_waits_for_a_worker_that_hangs_and_says_so(seen: dict[str, Any]) -> None:
     assert "waits for rank 2 (h3), silent for" in seen["said"]
     assert seen["statuses"] == [0, 0, 0]
     generations = check_steps(seen["workers"])
     assert generations[-1] > 1
 
 
-def test_a_spare_takes_over_from_a_server_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    seen = scenarios["killed_server"].result()
+@pytest.mark.parametrize("seen", ["killed_server"], indirect=True)
+def test_a_spare_takes_over_from_a_server_that_was_killed(seen: dict[str, Any]) -> None:
     assert seen["statuses"] == [0, 0, 0]
     generations = check_steps(seen["workers"])
     assert (generations[0], generations[-1]) == (1, 2)
 
 
 @pytest.mark.long
-def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    seen = scenarios["restarted_controller"].result()
+@pytest.mark.parametrize("seen", ["restarted_controller"], indirect=True)
+def test_a_controller_that_was_killed_goes_on_from_its_journal(seen: dict[str, Any]) -> None:
     assert seen["generation"] == 1  # nobody was disturbed
     assert seen["statuses"] == [0, 0]
     generations = check_steps(seen["workers"], lost=2)
@@ -109,9 +117,9 @@ def test_any_fate_of_controllers_leaves_sums_undisturbed(seed: int) -> None:
     assert generations[-1] == 2
 
 
-def test_hosts_take_part_in_several_jobs_by_a_process_each(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+@pytest.mark.parametrize("seen", ["jobs_beside_each_other"], indirect=True)
+def test_hosts_take_part_in_several_jobs_by_a_process_each(seen: dict[str, Any]) -> None:
     """Hosts have the same addresses and port in all jobs. One job loses a process, which had the port first."""
-    seen = scenarios["jobs_beside_each_other"].result()
     assert seen["statuses"] == [[0, 0], [0, 0, 0], [0, 0, 0]]
     first, second, third = seen["jobs"]
     assert check_steps(first, lost=1)[-1] == 2

@@ -73,6 +73,8 @@ class Target:
     """
     one_shot: bool = True
     """Its P4Runtime server takes a route's next hops with the route; else they are members and groups apart."""
+    bulk_priority: int = 1
+    """Class of bulk traffic. Lower effort has a class below it, 0, or this one where that is 0."""
     meters: bool = False
     """Policers and virtual queues are meters, written beside the tables, and policers match DSCPs; else their rates and
     bursts are parameters of the tables' actions, and policers match classes."""
@@ -171,6 +173,7 @@ TOFINO: Final = Target(
     clone_copies=1,
     loads="pb.bin",
     one_shot=False,
+    bulk_priority=0,
     meters=True,
     reports=False,
     classifies=False,

@@ -35,11 +35,29 @@ PROTOCOL_UDP: Final = 17
 DSCP_CONTROL: Final = 48
 """CS6: the code point of the control class."""
 CONTROL_CODE_POINTS: Final = (DSCP_CONTROL, 56)
-"""Code points that switches put into the control class, strict priority 7: CS6 and CS7, which precede the default (RFC
-2474, §4.2.2.2). Everything else is bulk traffic.
-"""
+"""Code points that switches put into the control class: CS6 and CS7, which precede the default (RFC 2474, §4.2.2.2)."""
 
 DSCP_BULK: Final = 0
+DSCP_LOWER_EFFORT: Final = 8
+"""CS1, for traffic that is to go behind all other (RFC 3662, section 2). RFC 8622's code point has INT's DSCP bit."""
+
+LOWER_EFFORT_PRIORITY: Final = 0
+BULK_PRIORITY: Final = 1
+"""Class of every code point that `TRAFFIC_CLASSES` does not list."""
+CONTROL_PRIORITY: Final = 7
+TRAFFIC_CLASSES: Final = {DSCP_LOWER_EFFORT: LOWER_EFFORT_PRIORITY} | dict.fromkeys(
+    CONTROL_CODE_POINTS, CONTROL_PRIORITY
+)
+"""Classes by code point, in the order of IEEE 802.1Q: a larger one goes first, in strict priority."""
+
+
+def traffic_class(dscp: int) -> int:
+    """Priority, 0 to 7, in which hosts and switches queue a packet with this code point."""
+    return TRAFFIC_CLASSES.get(dscp, BULK_PRIORITY)
+
+
+DSCP_SHIFT: Final = 2
+"""DSCP is the upper six bits of its byte, ECN the lower two."""
 
 ECN_NOT_CAPABLE: Final = 0
 ECN_CAPABLE: Final = 2
@@ -205,7 +223,7 @@ def encapsulate(
     headers["ethertype"] = ETHERTYPE_IPV4
     ipv4 = headers["ipv4"]
     ipv4["version_ihl"] = _IPV4_NO_OPTIONS
-    ipv4["dscp_ecn"] = np.asarray(dscp) << 2 | np.asarray(ecn)
+    ipv4["dscp_ecn"] = np.asarray(dscp) << DSCP_SHIFT | np.asarray(ecn)
     ipv4["total_length"] = total_length
     ipv4["flags_fragment"] = _DONT_FRAGMENT
     ipv4["ttl"] = ttl

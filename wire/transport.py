@@ -25,8 +25,6 @@ from .frames import IPV4_BYTES, MTU, UDP_BYTES
 
 TRANSPORT_PORT: Final = 22346
 VERSION: Final = 1
-DSCP_LOWER_EFFORT: Final = 8
-"""CS1, for traffic that is to go behind all other (RFC 3662, section 2). RFC 8622's code point has INT's DSCP bit."""
 
 
 class PacketType(IntEnum):

@@ -14,11 +14,11 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from ...wire.frames import CONTROL_CODE_POINTS
+from ...wire.frames import BULK_PRIORITY, CONTROL_CODE_POINTS, CONTROL_PRIORITY, LOWER_EFFORT_PRIORITY
 from ...wire.int_shim import DSCP_BIT
 from ..p4runtime.entries import Entry, FieldValue, Item, MeterRate, SwitchState, call, entry
 from ..p4runtime.tables import BUCKET_RATES, EDGES, MARKING, POLICERS, VIRTUAL_QUEUE_RATES
-from ..planning.plan import BULK_PRIORITY, CONTROL_PRIORITY, JobPlan, round_bytes
+from ..planning.plan import JobPlan, round_bytes
 from .options import CongestionOptions, Marks
 from .queue_budget import LinkBudget
 
@@ -168,11 +168,15 @@ class _Bucket:
 
 
 def _priced(bucket: _Bucket, cleared: bool) -> list[Item]:
-    """Entries for bmv2, which match the class assigned to a packet, whatever its mark was."""
+    """Entries for bmv2, which match the class assigned to a packet, whatever its mark was.
+
+    Messages of lower effort, which no host of a job sends, share the bucket of bulk messages.
+    """
     cost = byte_cost(bucket.rate_bps)
-    match = {"ingress_port": bucket.port, "priority": bucket.priority, "is_message": int(bucket.is_message)}
     police = call("police", bucket_index=bucket.index, byte_cost=cost, burst=bucket.burst_bytes * cost)
-    return [entry(POLICERS, match, police)]
+    match: dict[str, FieldValue] = {"ingress_port": bucket.port, "is_message": int(bucket.is_message)}
+    classes = (BULK_PRIORITY, LOWER_EFFORT_PRIORITY) if bucket.priority == BULK_PRIORITY else (bucket.priority,)
+    return [entry(POLICERS, {**match, "priority": priority}, police) for priority in classes]
 
 
 def _metered(bucket: _Bucket, cleared: bool) -> list[Item]:

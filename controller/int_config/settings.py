@@ -10,7 +10,7 @@ from enum import Enum
 from ipaddress import IPv4Network
 from typing import Final
 
-from ...wire.frames import FRAME_HEADER_BYTES, UDP_BYTES
+from ...wire.frames import BULK_PRIORITY, FRAME_HEADER_BYTES, UDP_BYTES
 from ...wire.int_md import INT_HEADER_BYTES, MAX_HOP_WORDS, DomainInstruction, Instruction, hop_words
 from ...wire.int_report import GROUP_BYTES, INDIVIDUAL_BYTES, INT_MAIN_BYTES, REPORT_PORT
 from ...wire.int_shim import DSCP_BIT, MARKER_BYTES, Presence
@@ -158,7 +158,7 @@ class IntConfig:
     """Change detection for watched packets; None: each of them is reported."""
     queue_steps: EventThresholds | None = None
     """Change detection for all queues, whatever the packets; None: off."""
-    queue_classes: tuple[int, ...] = (0,)
+    queue_classes: tuple[int, ...] = (BULK_PRIORITY,)
     """The queues of a port that this is about, by priority."""
     drops: frozenset[str] = frozenset()
     """Reasons (docs/design.md §4.3) for which drops of IPv4 packets are reported."""

@@ -19,7 +19,7 @@ from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
-from ...wire.frames import CONTROL_CODE_POINTS, FRAME_HEADER_BYTES
+from ...wire.frames import FRAME_HEADER_BYTES, TRAFFIC_CLASSES
 from ..errors import PlanError
 from ..p4runtime.entries import (
     CloneSession,
@@ -46,8 +46,6 @@ from .forwarding import Shares, copy_port, message_way, result_way, route_items
 from .limits import check_items
 from .memory import Allotment
 
-BULK_PRIORITY: Final = 0
-CONTROL_PRIORITY: Final = 7
 PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
 """Bytes of a round without lanes on a link."""
@@ -391,7 +389,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     own = topology.switch(switch)
     items: list[Item] = [
         entry(NODE_ADDRESS, {"dst_addr": int(own.address)}, call("to_node")),
-        *(control_class(dscp) for dscp in CONTROL_CODE_POINTS),
+        *(class_entry(dscp, priority) for dscp, priority in TRAFFIC_CLASSES.items()),
         default_action(TELEMETRY_NODE, call("identify", node_id=own.device_id)),
         CloneSession(PROBE_SESSION, ((own.target.cpu_port, 0),)),
     ]
@@ -406,9 +404,9 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     return state
 
 
-def control_class(dscp: int) -> Item:
-    """Entry that puts this code point into the control class; code points without an entry are bulk traffic."""
-    return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=CONTROL_PRIORITY))
+def class_entry(dscp: int, priority: int) -> Item:
+    """Entry that puts this code point into a class; code points without an entry are bulk traffic."""
+    return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=priority))
 
 
 def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:

@@ -12,6 +12,7 @@ import numpy as np
 from numba import carray, types
 from numpy.typing import NDArray
 
+from ...wire.frames import BULK_PRIORITY
 from ...wire.native_code import allocating, entry, native
 
 CLASSES: Final = 8
@@ -134,7 +135,7 @@ def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old:
     """
     which = np.uint64(at)  # no place from the end
     link = arrays.states[which]
-    queue = arrays.queues[which, np.uint64(told.queue_id if 0 <= told.queue_id < CLASSES else 0)]
+    queue = arrays.queues[which, np.uint64(told.queue_id if 0 <= told.queue_id < CLASSES else BULK_PRIORITY)]
     behind = link.egress_ns - told.egress_ns
     certain = causal and at_ns > link.heard_ns
     overtaken = causal and at_ns < link.probed_ns

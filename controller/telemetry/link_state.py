@@ -36,8 +36,6 @@ from .link_native import CLASSES, LINK, QUEUE, REPORT, update_links
 from .snapshot import LinkView, Snapshot
 
 STALE_PERIODS: Final = 3
-BULK: Final = 0
-"""The class whose queue readers get: gradients', probes' and other traffic's."""
 
 
 class ReportSource(Protocol):
@@ -66,6 +64,8 @@ class LinkState:
         self._queues = np.zeros((len(self.links), CLASSES), QUEUE)
         targets = [topology.switch(link.node).target for link in self.links]
         self._depth_unit, self._tick_us = np.array([units_of(target) for target in targets]).reshape(-1, 2).T
+        self._bulk = np.arange(len(self.links)), np.array([target.bulk_priority for target in targets], np.int64)
+        """The bulk queue of each link, in `_queues`."""
         self._watched = np.zeros(len(self.links), np.bool_)
         self._sources: list[ReportSource] = []
         self.into = (
@@ -96,7 +96,7 @@ class LinkState:
     @property
     def depths(self) -> NDArray[np.float64]:
         """(n,): packets in the bulk queue of each entry of `links`, by its newest report."""
-        depths: NDArray[np.float64] = self._queues["depth"][:, BULK] * self._depth_unit
+        depths: NDArray[np.float64] = self._queues["depth"][self._bulk] * self._depth_unit
         return depths
 
     def pop_peaks(self) -> NDArray[np.float64]:
@@ -148,7 +148,7 @@ class LinkState:
         """The state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
         (`own_traffic`).
         """
-        state, bulk, watched = self._state, self._queues[:, BULK], self._watched
+        state, bulk, watched = self._state, self._queues[self._bulk], self._watched
         own = np.zeros(len(self.links))
         if exclude:
             own[:] = [exclude.get(link, 0.0) / 8 for link in self.links]

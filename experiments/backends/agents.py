@@ -20,7 +20,7 @@ from ...hosts.protocol.worker import WorkerCore
 from ...topologies import mac_number
 from ...wire.aggregation import AGGREGATION_PORT, generation_distance
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
+from ...wire.frames import BULK_PRIORITY, Datagrams, FrameWriter, Rejects, decapsulate
 from ...wire.int_md import INT_PORT
 from ...wire.int_messages import carry_int, embed, extract
 from .emulated import EmulatedFabric
@@ -118,7 +118,7 @@ class VirtualHost:
         for core in self._cores.values():
             for datagrams in core.poll(now_ns):
                 writer = self._writer if datagrams.int_headers is None else self._int_writer
-                self._fabric.send(self.name, writer.encapsulate(embed(datagrams)))
+                self._fabric.send(self.name, writer.encapsulate(embed(datagrams)), BULK_PRIORITY)
         deadlines = [deadline for core in self._cores.values() if (deadline := core.deadline_ns) is not None]
         if deadlines and min(deadlines) != self._timer_ns:
             self._timer_ns = max(min(deadlines), now_ns)

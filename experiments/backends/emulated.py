@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.mininet.scratch import scratch_folder
 from ...topologies.targets import Target
-from ...wire.frames import encapsulate
+from ...wire.frames import BULK_PRIORITY, encapsulate
 from ...wire.int_shim import Presence
 from ..config.background import DISCARD_PORT
 from ..config.fabric import refuse_chips
 from .sessions import open_sessions
-
-DATA_PRIORITY: Final = 0
-"""The class of everything but control messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,9 @@ class EmulatedFabric:
             source_port=source_port,
             destination_port=DISCARD_PORT,
         )
-        return self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps, start_ns=start_ns, stop_ns=stop_ns)
+        return self.fabric.add_flow(
+            source, frame.tobytes(), rate_bps=rate_bps, start_ns=start_ns, stop_ns=stop_ns, priority=BULK_PRIORITY
+        )
 
     def count_int(self, presence: Presence) -> None:
         """Count the INT headers of marked packets on every link from now on (`int_load`)."""
@@ -152,7 +151,7 @@ class EmulatedFabric:
     def pop_longest_queues(self) -> dict[Endpoint, int]:
         """Maximum packets in each switch port's data queue since the last call, over all enqueues."""
         longest = {
-            end: self.switches[end.node].port_queues(end.port)[DATA_PRIORITY].max_depth_packets
+            end: self.switches[end.node].port_queues(end.port)[BULK_PRIORITY].max_depth_packets
             for end in self.topology.directed_links
             if end.node in self.switches
         }
@@ -173,7 +172,7 @@ class EmulatedFabric:
                     job_bytes=counters.tx_bytes - counters.flow_bytes,
                     background_bytes=counters.flow_bytes,
                     load=8e9 * counters.tx_bytes / (link.rate_bps * max(self.fabric.now_ns, 1)),
-                    largest_queue_packets=max(counters.max_queue_packets[DATA_PRIORITY], self._longest.get(end, 0))
+                    largest_queue_packets=max(counters.max_queue_packets[BULK_PRIORITY], self._longest.get(end, 0))
                     if self.topology.is_switch(end.node)
                     else 0,
                     lost_packets=counters.lost_packets,

@@ -16,14 +16,13 @@ from ...controller.jobs.registry import EventCounts
 from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate, traffic_class
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
 from ..config.heartbeats import HEARTBEAT_FRAME_BYTES, MIN_STRETCH, HeartbeatConfig
 from ..records.record import HeartbeatFigures
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric
 
-_CONTROL_PRIORITY: Final = 7
 _KEPT_DELAYS: Final = 200
 """Maximum number of single delays that are kept."""
 
@@ -65,6 +64,7 @@ class VirtualHeartbeats:
         """
         self.sent += len(workers)
         fabric, topology = self._emulated.fabric, self._emulated.topology
+        dscp = DSCP_CONTROL if self._config.in_class else DSCP_BULK
         for worker in workers:
             core = worker.core
             beat = Heartbeat(core.plan.job, self.sent, core.rounds_complete, not core.idle, fabric.now_ns)
@@ -77,9 +77,9 @@ class VirtualHeartbeats:
                 destination_mac=mac_number(topology.attached_switch(worker.name).mac),
                 source_port=HEARTBEAT_PORT,
                 destination_port=HEARTBEAT_PORT,
-                dscp=DSCP_CONTROL if self._config.in_class else DSCP_BULK,
+                dscp=dscp,
             )
-            fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
+            fabric.send(worker.name, frame, traffic_class(dscp))
         return int(self._config.interval * self._rng.uniform(MIN_STRETCH, 2 - MIN_STRETCH))
 
     def figures(

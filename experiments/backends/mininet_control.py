@@ -20,10 +20,11 @@ from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.service.service import ControlService
-from ...controller.telemetry.link_state import BULK, LinkState
+from ...controller.telemetry.link_state import LinkState
 from ...controller.telemetry.report_socket import ReportSocket
 from ...topologies import Endpoint, Routes
 from ...topologies.mininet.fabric import MininetFabric
+from ...wire.frames import BULK_PRIORITY
 from ..config import RunConfig
 from ..records.record import MininetHeartbeats
 from .live import heartbeat_source
@@ -52,7 +53,7 @@ class QueueDepths:
 
     def pop(self) -> dict[Endpoint, int]:
         """The most packets of each queue since the last call."""
-        measured, highs = self._links.queues["measured"][:, BULK], self._links.pop_highs()[:, BULK]
+        measured, highs = self._links.queues["measured"][:, BULK_PRIORITY], self._links.pop_highs()[:, BULK_PRIORITY]
         told = zip(self._links.links, measured, highs, strict=True)
         taken = {link: int(high) for link, is_measured, high in told if is_measured}
         self.deepest.update((link, max(high, self.deepest.get(link, 0))) for link, high in taken.items())

@@ -32,7 +32,7 @@ from ...hosts.drivers.udp_transport import TRANSPORT_NIC
 from ...topologies import Endpoint, Topology, mac_number
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.frame_rings import FRAME_AT, HELLO, ROW_BYTES, ROWS, FrameRings
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, ETHERNET_BYTES, IPV4_BYTES
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, ETHERNET_BYTES, IPV4_BYTES, traffic_class
 from ...wire.heartbeat import HEARTBEAT_PORT
 from ...wire.transport import TRANSPORT_PORT
 from ..errors import ExperimentError
@@ -40,7 +40,6 @@ from .emulated import EmulatedFabric
 
 _POLL_NS: Final = 100_000
 """The controller takes packet-ins at multiples of this: fewer and larger batches for its thread."""
-_CONTROL_PRIORITY: Final = 7
 _DESTINATION_PORT_AT: Final = ETHERNET_BYTES + IPV4_BYTES + 2
 """Place of the UDP destination port in a frame: a link receives its own port's frames."""
 
@@ -87,7 +86,7 @@ class _HostLink:
         host = topology.host(name)
         self.name = name
         self.port = port
-        self.priority = _CONTROL_PRIORITY if dscp == DSCP_CONTROL else 0
+        self.priority = traffic_class(dscp)
         gateway = mac_number(topology.attached_switch(name).mac)
         self.hello = HELLO.pack(int(host.address), port, dscp, mac_number(host.mac), gateway)
         self.processes: dict[int, _Process] = {}

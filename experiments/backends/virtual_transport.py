@@ -24,8 +24,17 @@ from ...hosts.transport.options import TransportOptions, TransportPlan
 from ...hosts.transport.pending import Pending
 from ...hosts.transport.transport import Transport, TransportCall
 from ...topologies import mac_number
-from ...wire.frames import DSCP_BULK, FRAME_HEADER_BYTES, FrameWriter, Rejects, decapsulate, frame_headers
-from ...wire.transport import DSCP_LOWER_EFFORT, HEADER_BYTES, TRANSPORT_PORT, heads_of
+from ...wire.frames import (
+    DSCP_BULK,
+    DSCP_LOWER_EFFORT,
+    FRAME_HEADER_BYTES,
+    FrameWriter,
+    Rejects,
+    decapsulate,
+    frame_headers,
+    traffic_class,
+)
+from ...wire.transport import HEADER_BYTES, TRANSPORT_PORT, heads_of
 from ..config.background import TRANSFER_BYTES, TransferFlow
 from ..errors import ExperimentError
 from ..records.record import FlowTrace
@@ -53,13 +62,15 @@ class VirtualEndpoint:
         """Frames to the transport's port that are no good datagrams."""
         self._fabric = emulated.fabric
         self._address = int(host.address)
+        dscp = DSCP_LOWER_EFFORT if core.options.lower_effort else DSCP_BULK
         self._writer = FrameWriter(
             source=self._address,
             source_mac=mac_number(host.mac),
             destination_mac=mac_number(emulated.topology.attached_switch(name).mac),
             port=TRANSPORT_PORT,
-            dscp=DSCP_LOWER_EFFORT if core.options.lower_effort else DSCP_BULK,
+            dscp=dscp,
         )
+        self._priority = traffic_class(dscp)
         self._events = events
         self._flow = flow
         self._looks_ns: int | None = None  # when the core is polled though nothing comes, at the latest
@@ -89,7 +100,7 @@ class VirtualEndpoint:
         """Send what the core has to send, and poll it again at its deadline."""
         now_ns = self._fabric.now_ns
         for datagrams in self.core.poll(now_ns):
-            self._fabric.send(self.name, self._writer.encapsulate(datagrams), flow=self._flow)
+            self._fabric.send(self.name, self._writer.encapsulate(datagrams), self._priority, flow=self._flow)
         due_ns = self.core.deadline_ns
         if due_ns is not None and (self._looks_ns is None or due_ns < self._looks_ns):
             self._looks_ns = max(due_ns, now_ns)

@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from ...emulator.fabric import Wake
 from ...hosts.congestion import YieldingSender
 from ...topologies import mac_number
-from ...wire.frames import ECN_CAPABLE, FRAME_HEADER_BYTES, are_congested, decapsulate, encapsulate, frame_headers
+from ...wire.frames import (
+    BULK_PRIORITY,
+    ECN_CAPABLE,
+    FRAME_HEADER_BYTES,
+    are_congested,
+    decapsulate,
+    encapsulate,
+    frame_headers,
+)
 from ...wire.transfer import TRANSFER_PORT, acknowledgements, are_acknowledgements, are_marked, data_packets, heads_of
 from ..config.background import BACKGROUND_PAYLOAD_BYTES, YieldingFlow
 from ..records.record import FlowTrace
@@ -149,7 +157,7 @@ class YieldingFlows:
         here = int(self._emulated.topology.host(host).address)
         flow = self._flows[peer, here, port]
         frames = self._frames(host, peer, answers, source_port=TRANSFER_PORT, destination_port=port)
-        self._fabric.send(host, frames, flow=flow.back)
+        self._fabric.send(host, frames, BULK_PRIORITY, flow=flow.back)
 
     def _go_on(self, host: str, peer: int, port: int, heads: NDArray[np.void]) -> None:
         """Process acknowledgements at the sender on a host's port, and send permitted packets."""
@@ -171,7 +179,7 @@ class YieldingFlows:
                 destination_port=TRANSFER_PORT,
                 ecn=ECN_CAPABLE,
             )
-            self._fabric.send(config.source, frames, flow=flow.out)
+            self._fabric.send(config.source, frames, BULK_PRIORITY, flow=flow.out)
         self._schedule_step(flow)
 
     def _frames(self, host: str, peer: int, payload: NDArray[np.uint8], **fields: int) -> NDArray[np.uint8]:

@@ -40,6 +40,7 @@ from ...topologies import Topology
 from ...topologies.problems import BadFile, shown
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
+from ...wire.frames import BULK_PRIORITY
 from ...wire.int_md import DomainInstruction, Instruction
 from ...wire.int_report import REPORT_PORT
 from ...wire.int_shim import Presence
@@ -192,8 +193,8 @@ class StepsConfig(Section):
 class QueuesConfig(StepsConfig):
     """Queue settings, the same for all queues and any packets in them."""
 
-    classes: list[int] = Field([0], min_length=1)
-    """The queues of each port, by priority: 0 is the bulk class, 7 control."""
+    classes: list[int] = Field([BULK_PRIORITY], min_length=1)
+    """The queues of each port, by priority: 0 is lower effort, 1 bulk, 7 control."""
 
 
 class ReportsConfig(Section):

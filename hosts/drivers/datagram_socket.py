@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ...wire.aggregation import MESSAGE_BYTES
-from ...wire.frames import Datagrams
+from ...wire.frames import DSCP_SHIFT, Datagrams
 from ...wire.message_batch import PASSING, MessageBatch, enlarge_buffer
 from .port_guard import bind_beside, hold_port
 
@@ -68,6 +68,10 @@ class DatagramSocket:
     def fileno(self) -> int:
         """File descriptor, for selectors."""
         return self._socket.fileno()
+
+    def set_dscp(self, dscp: int) -> None:
+        """Send with this code point, as do all processes that share the port."""
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << DSCP_SHIFT)
 
     def close(self) -> None:
         """May be repeated."""

@@ -11,6 +11,7 @@ import errno
 import os
 import select
 import socket
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -42,14 +43,14 @@ class FabricLink:
 
     def __init__(self, connected: socket.socket, hello: bytes, descriptors: list[int]) -> None:
         """Take over a connected socket, with what the fabric has sent by it."""
-        self.address, self._port, dscp, mac, gateway = HELLO.unpack(hello)
+        self.address, port, dscp, mac, gateway = HELLO.unpack(hello)
+        self._port = port
         self._socket = connected
         memory, self._fabric_bell, self._bell = descriptors
         self._rings = FrameRings(memory)
         os.close(memory)
-        self._writer = FrameWriter(
-            source=self.address, source_mac=mac, destination_mac=gateway, port=self._port, dscp=dscp
-        )
+        self._writer_of = partial(FrameWriter, source=self.address, source_mac=mac, destination_mac=gateway, port=port)
+        self._writer = self._writer_of(dscp=dscp)
         self._head = self._taken = 0
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
@@ -57,6 +58,10 @@ class FabricLink:
         for descriptor in (self._bell, self._socket):
             self._poll.register(descriptor, select.EPOLLIN)
         self._closed = False
+
+    def set_dscp(self, dscp: int) -> None:
+        """Send with another code point than the fabric's for this link."""
+        self._writer = self._writer_of(dscp=dscp)
 
     @classmethod
     def connect(cls, path: str) -> FabricLink:

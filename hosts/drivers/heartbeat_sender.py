@@ -21,15 +21,13 @@ from typing import Final, Protocol
 import numpy as np
 
 from ...wire import control_pb2 as pb
-from ...wire.frames import DSCP_CONTROL, Datagrams
+from ...wire.frames import DSCP_CONTROL, DSCP_SHIFT, Datagrams
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
 from ..errors import HostError
 from .fabric_link import FabricLink
 
 HEARTBEAT_NIC: Final = ".heartbeats"
 """Suffix of a host's path in an emulated fabric at which it receives heartbeats."""
-_DSCP_SHIFT: Final = 2
-"""DSCP is the upper six bits of the byte that IP_TOS sets."""
 _SEQUENCES: Final = 1 << 32
 
 
@@ -46,7 +44,7 @@ class _UdpLink:
         self._to = (str(IPv4Address(to)), HEARTBEAT_PORT)
         try:
             self._socket.setblocking(False)
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, DSCP_CONTROL << _DSCP_SHIFT)
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, DSCP_CONTROL << DSCP_SHIFT)
             self._socket.bind((str(IPv4Address(address)), 0))
         except OSError as error:
             self._socket.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ...errors.values import Checks
+from ...wire.frames import DSCP_LOWER_EFFORT
 from ...wire.transport import HEADER_BYTES, PAYLOAD_BYTES, SEQUENCES, TRANSPORT_PORT
 from ..errors import EndpointClosed, InvalidPlan
 from ..transport.core import TransportCore
@@ -38,6 +39,8 @@ class UdpTransport:
         self._host = UdpHost(core.plan.address, port, nic=path, longest_bytes=_PACKET_BYTES)
         self._closing = False
         try:
+            if core.options.lower_effort:
+                self._host.socket.set_dscp(DSCP_LOWER_EFFORT)
             self._host.attach(self)
         except BaseException:
             self._host.close()

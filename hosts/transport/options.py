@@ -61,7 +61,7 @@ class TransportOptions:
     inbox_bytes: int = 256 << 20
     """Bytes of received messages that no call has taken, per peer, from which on the peer is not to send more."""
     lower_effort: bool = False
-    """True for DSCP 8, which networks with such a class send after all other traffic."""
+    """True for DSCP 8, which Weir's switches send after all other traffic."""
     life_ns: int = 0
     """Longest time that a packet and its acknowledgement can be in the network. A packet that has timed out counts in
     the window for that long; 0: it is forgotten at once.

@@ -11,6 +11,9 @@
  * 2⁻¹⁶ µs. Each is read, changed and written by one action. The control class is policed and never marked.
  */
 
+/* Class of all that has no entry in traffic_class: one above that of a chip, so that lower effort goes behind it. */
+const bit<3> BULK_CLASS = BULK_PRIORITY + 1;
+
 control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     @id(BUCKETS_REGISTER_ID)
     register<bit<64>>(BUCKETS) buckets;
@@ -37,7 +40,7 @@ control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadat
         }
         actions = { police; @defaultonly NoAction; }
         const default_action = NoAction;
-        size = BUCKETS;
+        size = 2 * BUCKETS;
     }
 
     /* What does not conform takes nothing from the bucket. */
@@ -138,7 +141,7 @@ control Marking(inout headers_t hdr, in standard_metadata_t standard_metadata) {
 
     apply {
         // the depth is read at enqueue, as DCTCP's analysis has it; only the bulk class is bounded
-        if (standard_metadata.priority == BULK_PRIORITY && marking.apply().hit) {
+        if (standard_metadata.priority == BULK_CLASS && marking.apply().hit) {
             fill_virtual_queue();
             if (depth_left == 0 || sojourn_left == 0 || virtual_left == 0) {
                 if (hdr.aggregation.isValid()) {

@@ -49,8 +49,8 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     @id(TRAFFIC_CLASS_TABLE_ID)
     table traffic_class {
         key = { hdr.ipv4.dscp: exact; }
-        actions = { set_class; @defaultonly NoAction; }
-        const default_action = NoAction;
+        actions = { set_class; }
+        const default_action = set_class(BULK_CLASS);
         size = TRAFFIC_CLASSES;
     }
 
@@ -147,6 +147,8 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         // as it comes in: its policer goes by its class, and what a switch makes of it stays in it
         if (hdr.ipv4.isValid()) {
             traffic_class.apply();
+        } else {
+            set_class(BULK_CLASS);
         }
 
         if (standard_metadata.parser_error != error.NoError) {

@@ -82,8 +82,8 @@ def entities(encoder: Encoder) -> Iterator[Any]:
         yield encoder.table_entry(f"{routing}.routes", TableEntry((Lpm(prefix, length),), ActionSet(tuple(calls))))
     for i, messages in ((1, 0xFF), (2, 0b0110_1010)):  # worker 0 is not looked at, worker 2 hands out no scales
         yield entry("FabricIngress.admission.hosts", (Exact(i + 1),), "admit", WORKERS[i], messages)
-    for dscp in frames.CONTROL_CODE_POINTS:
-        yield entry("FabricIngress.traffic_class", (Exact(dscp),), "set_class", 7)
+    for dscp, priority in frames.TRAFFIC_CLASSES.items():
+        yield entry("FabricIngress.traffic_class", (Exact(dscp),), "set_class", priority)
     for i, worker in enumerate(WORKERS):
         deliver = (worker, mac(SWITCH + i + 1), mac(worker))
         yield entry("FabricEgress.replicas", (Exact(101 + i),), "deliver", *deliver)

@@ -249,13 +249,13 @@ def test_host_ports_admit_the_same_packets(pair: Pair) -> None:
 def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
     """Time does not matter: these policers hold back everything, in all 64 DSCPs and of both kinds."""
     rng = np.random.default_rng(6)
-    held_back = {(1, 7, 0), (2, 7, 1), (3, 0, 1)}  # port, priority, whether it is a message
+    held_back = {(1, 7, 0), (2, 7, 1), (3, 1, 1), (4, 0, 0)}  # port, priority, whether it is a message
     table = "FabricIngress.policing.policers"
     for bucket, key in enumerate(sorted(held_back)):
         call = ActionCall("FabricIngress.policing.police", (bucket, 1, 0))
         pair.insert(pair.encoder.table_entry(table, TableEntry(tuple(Exact(each) for each in key), call)))
     body = message(rng, MessageType.CONTRIBUTION, job=INNER, generation=GENERATIONS[0], chunk=2, contributors=2)
-    cases = [(port, dscp, told) for port in (1, 2, 3) for dscp in range(64) for told in (False, True)]
+    cases = [(port, dscp, told) for port in (1, 2, 3, 4) for dscp in range(64) for told in (False, True)]
     outputs = pair.compare(
         [
             (
@@ -272,9 +272,10 @@ def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
             for port, dscp, told in cases
         ]
     )
-    expected = [(port, 7 if dscp in (48, 56) else 0, told) not in held_back for port, dscp, told in cases]
+    classes = {8: 0, 48: 7, 56: 7}
+    expected = [(port, classes.get(dscp, 1), told) not in held_back for port, dscp, told in cases]
     assert [bool(found) for found in outputs] == expected
-    assert drops(pair)[POLICED] == 2 + 2 + 62
+    assert drops(pair)[POLICED] == 2 + 2 + 61 + 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -163,7 +163,7 @@ class Packet:
         self.stack = b""
         self.marked = b""
         """part of a datagram that reads as INT by DSCP"""
-        self.priority = 0
+        self.priority = 1
         self.group = 0
         self.rid = 0
         self._data = data
@@ -321,7 +321,7 @@ class NodeModel:
         if not packet.checksums_hold():
             raise Dropped("bad_checksum")
         if packet.ip:
-            packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 0)
+            packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 1)
         if packet.out_port is not None:
             port: int | None = packet.out_port
         elif packet.ip is None:
@@ -504,7 +504,7 @@ class NodeModel:
             assert packet.ip is not None
             packet.ip[9] = address
             packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
-        if port in self.tables.marking and packet.priority == 0:
+        if port in self.tables.marking and packet.priority == 1:
             self._mark(packet, port, self.tables.marking[port], now_us)
         checksum = packet.udp[3] if packet.udp else 0
         stack = self._telemetry(packet, port, now_us)

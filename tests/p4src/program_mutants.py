@@ -164,6 +164,19 @@ def tell_no_utilisation(program: Any) -> None:
     bytes_in_window[1] = {"type": "hexstr", "value": "0xffffffff"}
 
 
+def give_bulk_the_lowest_class(program: Any) -> None:
+    """Bulk traffic has class 0, as on a chip."""
+    zero = {"type": "hexstr", "value": "0x0"}
+    for pipeline in program["pipelines"]:
+        for table in pipeline["tables"]:
+            if table["name"] == "FabricIngress.traffic_class":
+                table["default_entry"]["action_data"] = ["0x0"]
+        for condition in pipeline["conditionals"]:
+            expression = condition["expression"]["value"]
+            if expression["op"] == "==" and expression["left"]["value"] == ["standard_metadata", "priority"]:
+                expression["right"] = zero
+
+
 def keep_the_children_of_the_former_round(program: Any) -> None:
     """`gather` starts a newer round with the bitmap of the one before."""
     [(held, *_)] = _primitives(program, "gather", "register_read")

@@ -337,7 +337,7 @@ def test_a_queue_is_reported_when_it_crosses_or_moves() -> None:
     tree = two_switches()
     port = tree.links[0, 1]
     limits = (6, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
-    tree.insert(0, "FabricEgress.int_events.queue_watch", (Exact(port), Exact(0)), "watch_queue", *limits)
+    tree.insert(0, "FabricEgress.int_events.queue_watch", (Exact(port), Exact(1)), "watch_queue", *limits)
     number = 0
     for burst in (2, 12, 1, 25):
         for _ in range(burst):
@@ -347,7 +347,7 @@ def test_a_queue_is_reported_when_it_crosses_or_moves() -> None:
         tree.run(tree.fabric.now_ns + 500_000_000)
     expected, last = [], 0
     for departure in tree.log:
-        here = (departure.switch, departure.port, departure.priority, departure.instance_type) == ("s0", port, 0, 0)
+        here = (departure.switch, departure.port, departure.priority, departure.instance_type) == ("s0", port, 1, 0)
         if here and (abs(departure.depth - last) >= 3 or (departure.depth >= 6) != (last >= 6)):
             last = departure.depth
             expected.append((departure.packet, departure.depth))
@@ -407,7 +407,7 @@ def test_a_probe_that_ends_at_its_sink_is_no_event_of_a_queue() -> None:
         TableEntry((Exact(PARENT_PORT),), ActionCall("FabricEgress.report", (PROBE_SESSION,)))
     )
     limits = ActionCall("FabricEgress.int_events.watch_queue", (*(2**32 - 1,) * 4, 1_000))
-    node.state.tables["FabricEgress.int_events.queue_watch"].insert(TableEntry((Exact(PARENT_PORT), Exact(0)), limits))
+    node.state.tables["FabricEgress.int_events.queue_watch"].insert(TableEntry((Exact(PARENT_PORT), Exact(1)), limits))
     times = node.state.registers["FabricEgress.int_events.queue_time"].values
     node.forward(
         int_md.probe_frame(source=WORKERS[0], destination=OTHER_SWITCH, source_mac=1, destination_mac=2), 0, 5_000

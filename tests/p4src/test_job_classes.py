@@ -12,8 +12,8 @@ from weir.tests.p4src.node_model import Tables
 from weir.tests.p4src.slow_link import FAST_BPS, SLOW_BPS, through_slow_link
 from weir.tests.p4src.small_fabric import ROOT, STRANGER, WORKERS, message, packet, tables
 
-CLASSES: Final = {8 * priority: priority for priority in range(1, 6)}
-"""Priorities 1 to 5 of the class selectors CS1 to CS5."""
+CLASSES: Final = {8: 0, 16: 2, 24: 3, 32: 4, 40: 5}
+"""Priorities of the class selectors CS1 to CS5; bulk traffic has 1."""
 CONTROL: Final = 48
 
 
@@ -44,7 +44,7 @@ def test_waiting_messages_leave_in_strict_order_of_class(seed: int) -> None:
     rng = random.Random(seed)
     dscps = [rng.choice([0, *CLASSES, CONTROL]) for _ in range(40)]
     frames = [packet(message(lanes=index), WORKERS[0], STRANGER, dscp=dscp) for index, dscp in enumerate(dscps)]
-    priorities = [{**CLASSES, CONTROL: 7}.get(dscp, 0) for dscp in dscps]
+    priorities = [{**CLASSES, CONTROL: 7}.get(dscp, 1) for dscp in dscps]
     sent = [int.from_bytes(frame[42 + 28 : 42 + 32], "big") for frame in through_slow_link(classified(), frames)]
     assert sent == expected(frames, priorities)
 

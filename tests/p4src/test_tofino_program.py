@@ -23,6 +23,7 @@ from weir.tests.p4src.node_model import internet_checksum
 from weir.tests.p4src.program_mutants import (
     STACK_INNER_BYTES,
     end_int_as_a_chip_does,
+    give_bulk_the_lowest_class,
     keep_what_does_not_fit_out,
     let_any_later_round_take_the_slot,
     push_nothing_where_ones_are_asked_for,
@@ -187,6 +188,7 @@ def program_of_bmv2() -> bytes:
         put_no_int_into_messages(program)
         wrap_no_segments(program)
         end_int_as_a_chip_does(program)
+        give_bulk_the_lowest_class(program)
 
     return rewritten(as_on_a_chip, p4src.json_of(BMV2_32.program))
 

@@ -49,6 +49,7 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
         "flow_steps default -> set_steps(depth_step=8, depth_threshold=0, latency_step=4294967295, "
         "latency_threshold=0, period=70)",
         "marks presence=2 -> recognise()",
+        "traffic_class dscp=9 -> set_class(priority=0)",
         "traffic_class dscp=49 -> set_class(priority=7)",
         "traffic_class dscp=57 -> set_class(priority=7)",
     }

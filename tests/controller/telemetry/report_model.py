@@ -189,7 +189,7 @@ class Model:
         if link is None:
             self.counts["unknown_links"] += 1
             return
-        number = values["queue_id"] if 0 <= values["queue_id"] < 8 else 0
+        number = values["queue_id"] if 0 <= values["queue_id"] < 8 else 1
         queue = self.queues.setdefault((node, port, number), Queue())
         behind = signed(link.egress_ns - at_ns)
         if link.measured and behind > 0 and (behind <= self.horizon_ns or late):

@@ -493,8 +493,8 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
     assert said == [
         "packet of 100 bytes received on port 1",
         *states,
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
-        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: set_class(priority=0x1)",
+        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x1, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
         "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",
@@ -503,12 +503,12 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "table FabricEgress.congestion.marking: miss for standard_metadata.egress_port=0x2: NoAction()",
         "table FabricEgress.int_source.watchlist: miss for src_addr=0xa000009, dst_addr=0xa000002, protocol=0x11, "
         "src_port=0x3e8, dst_port=0x7d0: NoAction()",
-        "table FabricEgress.int_events.queue_watch: miss for egress_port=0x2, priority=0x0: NoAction()",
+        "table FabricEgress.int_events.queue_watch: miss for egress_port=0x2, priority=0x1: NoAction()",
         "packet of 100 bytes leaves through port 2",
         "packet of 90 bytes received on port 1",
         *states,
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
-        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: set_class(priority=0x1)",
+        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x1, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000009: NoAction()",
         "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",

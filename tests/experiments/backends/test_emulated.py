@@ -5,6 +5,7 @@ from __future__ import annotations
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.tests.emulator.runtime.runtime_program import frame, start
 from weir.topologies import Endpoint, leaf_spine
+from weir.wire.frames import BULK_PRIORITY
 
 
 def test_links_carry_what_their_mtu_allows() -> None:
@@ -26,12 +27,12 @@ def test_longest_queues_are_per_call_and_per_run() -> None:
 
     def burst(frames: int) -> int:
         for _ in range(frames):
-            emulated.fabric.send("h1", frame(3, 1000))
-            emulated.fabric.send("h2", frame(3, 1000))
+            emulated.fabric.send("h1", frame(3, 1000, priority=BULK_PRIORITY))
+            emulated.fabric.send("h2", frame(3, 1000, priority=BULK_PRIORITY))
         assert len(list(emulated.fabric.wakes_until(emulated.fabric.now_ns + 10_000_000))) == 2 * frames
         return emulated.pop_longest_queues()[end]
 
     assert [burst(8), burst(3), burst(0)] == [8, 3, 0], "one more waits with each pair"
     [figures] = [link for link in emulated.links() if link.end == end]
     assert figures.largest_queue_packets == 8
-    assert emulated.fabric.port_counters()[end].max_queue_packets[0] == 0
+    assert emulated.fabric.port_counters()[end].max_queue_packets[BULK_PRIORITY] == 0

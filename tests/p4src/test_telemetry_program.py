@@ -50,7 +50,7 @@ def test_one_hop_says_all_it_can() -> None:
     node.forward(packet(b"x" * 100, PARENT, STRANGER, destination_port=9), PARENT_PORT)
     ((port, sent),) = node.forward(probe(instructions=ALL_KNOWN), PARENT_PORT, now_us=1234)
     assert port == STRANGER_PORT
-    hop = Hop(1, PARENT_PORT, STRANGER_PORT, 0, 0, 0, 1_234_000, 1_234_000, 142)
+    hop = Hop(1, PARENT_PORT, STRANGER_PORT, 0, 1, 0, 1_234_000, 1_234_000, 142)
     assert path(sent) == (hop,)
     assert node.bytes_sent == {STRANGER_PORT: 142 + len(sent)}
 
@@ -87,7 +87,7 @@ def test_each_instruction_alone(bit: int) -> None:
         0: struct.pack("!I", 1),
         1: struct.pack("!HH", PARENT_PORT, STRANGER_PORT),
         2: bytes(4),
-        3: bytes(4),
+        3: struct.pack("!I", 1 << 24),
         4: struct.pack("!Q", 5000),
         5: struct.pack("!Q", 5000),
         7: bytes(4),  # nothing was sent in the window before
@@ -114,7 +114,7 @@ def test_instructions_together_push_what_each_pushes_alone(which: str) -> None:
 
 def test_the_domains_items_come_before_the_checksum_complement() -> None:
     everything = pushed(raw_probe(12 + 6 + 2 + 11, 0xFFFF, domain_bitmap=0xFFE0))
-    known = struct.pack("!IHHIIQQ", 1, PARENT_PORT, STRANGER_PORT, 0, 0, 5000, 5000)
+    known = struct.pack("!IHHIIQQ", 1, PARENT_PORT, STRANGER_PORT, 0, 1 << 24, 5000, 5000)
     assert everything == known + b"\xff" * 8 + bytes(4) + b"\xff" * 4 * 7 + bytes(8) + b"\xff" * 4 * 11
     assert pushed(raw_probe(4, 0x8001, domain_bitmap=0x8000)) == struct.pack("!IQ", 1, 0) + b"\xff" * 4
 

@@ -89,7 +89,7 @@ def measured(number: int) -> dict[str, Any]:
         "ingress_port": 1,
         "egress_port": LINK.port,
         "latency_us": 50,
-        "queue_id": 0,
+        "queue_id": 1,
         "queue_packets": 12,
         "ingress_ns": 10**15 + number * 1_000_000 - 50_000,
         "egress_ns": 10**15 + number * 1_000_000,
@@ -237,13 +237,13 @@ def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
     topology = leaf_spine(2, 1, 1, target=TOFINO)
     collector = ReportCollector(topology, LinkState(topology, period_ns=PERIOD))
     collector.receive(
-        [datagram("s1", 0, inner=packet(), egress_port=2, queue_id=0, queue_packets=12, latency_us=7_000)], 0
+        [datagram("s1", 0, inner=packet(), egress_port=2, queue_id=1, queue_packets=12, latency_us=7_000)], 0
     )
     (flow,) = collector.flows(0)
     assert [(hop.queue_packets, hop.latency_us) for hop in flow.path] == [(4, 7.0)]
     stack = with_stack([("s1", 2, 30_000, 12, 10**9)], 62)
     collector.receive([datagram("s2", 0, inner=stack, packet_number=5)], 0)
-    own = {"ingress_port": 2, "egress_port": 1, "latency_us": 7_000, "queue_id": 0, "queue_packets": 3}
+    own = {"ingress_port": 2, "egress_port": 1, "latency_us": 7_000, "queue_id": 1, "queue_packets": 3}
     collector.receive([datagram("s2", 1, inner=packet(61), packet_number=5, **own)], 0)
     assert [flow.path_us for flow in collector.flows(0)] == [37.0]
 
@@ -297,7 +297,7 @@ def test_the_two_reports_of_a_sink_are_joined_to_a_whole_path() -> None:
                 ingress_port=2,
                 egress_port=1,
                 latency_us=7,
-                queue_id=0,
+                queue_id=1,
                 queue_packets=3,
                 egress_ns=5 * at,
             ),
@@ -365,7 +365,7 @@ def test_a_sinks_own_hop_is_in_the_stack_or_the_same_report(on_the_stack: bool) 
     if on_the_stack:
         rig.take(datagram("s2", 0, inner=with_stack([*before, ("s2", 1, 7, 3, 5 * at)], 61)))
     else:
-        own = {"ingress_port": 1, "egress_port": 1, "latency_us": 7, "queue_id": 0, "queue_packets": 3}
+        own = {"ingress_port": 1, "egress_port": 1, "latency_us": 7, "queue_id": 1, "queue_packets": 3}
         rig.take(datagram("s2", 0, inner=with_stack(before, 62), egress_ns=5 * at, **own))
     (flow,) = rig.collector.flows(rig.now)
     assert flow.path == (FlowHop("s1", 1, 2, 4, 30), FlowHop("s3", 1, 2, 1, 20), FlowHop("s2", 1, 1, 3, 7))

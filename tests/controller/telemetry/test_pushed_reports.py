@@ -28,7 +28,7 @@ def report(
     bytes_sent: int,
     *,
     depth: int = 0,
-    queue: int = 0,
+    queue: int = 1,
     latency_us: int = 7,
     sent_ns: int | None = None,
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_restarted_switch_has_no_rate_and_no_old_maximum() -> None:
     report(state, 10 * PERIOD, 3 * PERIOD, 1000, depth=2)
     at = state.links.index(LINK)
     assert state.state["resets"][at] == 1
-    assert state.queues["high"][at, 0] == 2
+    assert state.queues["high"][at, 1] == 2
     assert state.snapshot(10 * PERIOD).links[LINK].rate_bps == pytest.approx(400e6)
     report(state, 11 * PERIOD, 4 * PERIOD, 1000 + 250_000, depth=2)
     assert state.snapshot(11 * PERIOD).links[LINK].rate_bps == pytest.approx(300e6)  # T is two periods
@@ -96,12 +96,12 @@ def test_each_class_has_its_queue_and_readers_get_the_bulk_one() -> None:
         report(state, number * PERIOD, 1 + number * PERIOD, 0, depth=8, latency_us=90)
         report(state, number * PERIOD, 2 + number * PERIOD, 0, depth=30 if number == 2 else 1, queue=7, latency_us=3)
     at = state.links.index(LINK)
-    assert state.queues["depth"][at, [0, 7]].tolist() == [8, 1]
-    assert state.queues["high"][at, [0, 7]].tolist() == [8, 30]
-    assert state.pop_peaks()[at, [0, 7]].tolist() == [8, 30]
-    assert state.pop_peaks()[at, [0, 7]].tolist() == [0, 0]
-    assert state.pop_highs()[at, [0, 7]].tolist() == [8, 30]
-    assert state.queues["high"][at, [0, 7]].tolist() == [8, 1], "from the present depth on"
+    assert state.queues["depth"][at, [1, 7]].tolist() == [8, 1]
+    assert state.queues["high"][at, [1, 7]].tolist() == [8, 30]
+    assert state.pop_peaks()[at, [1, 7]].tolist() == [8, 30]
+    assert state.pop_peaks()[at, [1, 7]].tolist() == [0, 0]
+    assert state.pop_highs()[at, [1, 7]].tolist() == [8, 30]
+    assert state.queues["high"][at, [1, 7]].tolist() == [8, 1], "from the present depth on"
     view = state.snapshot(3 * PERIOD).links[LINK]
     assert (view.queue_packets, view.latency_us) == (8, 90)
 

@@ -393,7 +393,7 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
     assert [line for line in lines if line] == [
         "packet of 100 bytes received on port 1",
         *(f"parser state {name}" for name in names),
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: set_class(priority=0x1)",
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: FabricIngress.set_class(priority=0x1)",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x1, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",

@@ -493,7 +493,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
     assert said == [
         "packet of 100 bytes received on port 1",
         *states,
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: set_class(priority=0x1)",
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: FabricIngress.set_class(priority=0x1)",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x1, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
@@ -507,7 +507,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "packet of 100 bytes leaves through port 2",
         "packet of 90 bytes received on port 1",
         *states,
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: set_class(priority=0x1)",
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: FabricIngress.set_class(priority=0x1)",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x1, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000009: NoAction()",

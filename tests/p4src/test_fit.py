@@ -67,7 +67,7 @@ def test_the_report_has_what_nine_trees_of_64_leaves_take() -> None:
         )
         stages = stages_of(RECORDS[chip])
         assert [used for used, _ in stages.values()] == [12, 9]
-    assert "ingress 12 and egress 9 stages" in guide
+    assert "12 ingress and 9 egress stages" in guide
     assert "108 of 288 TCAM blocks" in guide
 
 

@@ -67,6 +67,8 @@ class Target:
     """Clone sessions are 1…last_clone_session."""
     clone_copies: int | None = None
     """The most copies of one clone session; None: any number."""
+    clone_classes: bool = True
+    """Its P4Runtime server takes a class of service of clone sessions; else clones have the lowest class."""
     loads: str = "json"
     """Ending of the file that the switch loads: BMv2 JSON, which is checked in, or the output of a chip's compiler,
     packed for its P4Runtime server, which the user has to make (docs/tofino.md).

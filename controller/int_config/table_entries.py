@@ -327,6 +327,8 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Int
 
 def _sessions(switch: Switch, port: int) -> Iterator[Item]:
     """Clone sessions whose reports leave by this port."""
-    yield CloneSession(REPORT_SESSION, ((port, 0),), switch.target.report_clone_bytes)
-    if switch.target.stack_clone_bytes:
-        yield CloneSession(STACK_SESSION, ((port, 0),), switch.target.stack_clone_bytes)
+    target = switch.target
+    priority = target.bulk_priority if target.clone_classes else 0
+    yield CloneSession(REPORT_SESSION, ((port, 0),), target.report_clone_bytes, priority)
+    if target.stack_clone_bytes:
+        yield CloneSession(STACK_SESSION, ((port, 0),), target.stack_clone_bytes, priority)

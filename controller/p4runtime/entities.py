@@ -38,8 +38,10 @@ def as_entity(item: Item, schema: P4Schema) -> Written:
     match item:
         case Group(group_id, replicas):
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
-        case CloneSession(session_id, replicas, packet_bytes):
-            return fy.P4CloneSessionEntry(session_id, packet_length_bytes=packet_bytes, replicas=replicas)
+        case CloneSession(session_id, replicas, packet_bytes, priority):
+            return fy.P4CloneSessionEntry(
+                session_id, class_of_service=priority, packet_length_bytes=packet_bytes, replicas=replicas
+            )
         case ProfileMember(profile, member_id, action):
             return fy.P4ActionProfileMember(profile, member_id=member_id, action=_action(action))
         case ActionGroup(profile, group_id, members):
@@ -104,7 +106,9 @@ def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
         case fy.P4MulticastGroupEntry():
             return Group(entity.multicast_group_id, _replicas(entity.replicas))
         case fy.P4CloneSessionEntry():
-            return CloneSession(entity.session_id, _replicas(entity.replicas), entity.packet_length_bytes)
+            return CloneSession(
+                entity.session_id, _replicas(entity.replicas), entity.packet_length_bytes, entity.class_of_service
+            )
         case fy.P4ActionProfileMember():
             if entity.action is None:
                 return None

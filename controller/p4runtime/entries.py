@@ -91,6 +91,8 @@ class CloneSession:
     replicas: tuple[tuple[int, int], ...]
     packet_bytes: int = 0
     """Bytes of a packet that are copied at most; 0: all."""
+    class_of_service: int = 0
+    """Priority in which the copies queue, 0 to 7."""
 
     @property
     def key(self) -> tuple[str, object]:
@@ -98,6 +100,7 @@ class CloneSession:
 
     def __str__(self) -> str:
         cut = f"({self.packet_bytes} bytes)" if self.packet_bytes else ""
+        cut += f" class {self.class_of_service}" if self.class_of_service else ""
         return f"clone session {self.session_id}{cut} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
 
 

@@ -108,6 +108,7 @@ async def live_fabric(
             fabric = await asyncio.to_thread(RealTimeFabric, topology, folder, seed=seed)
         else:
             fabric = MininetFabric(topology, kind)
+            topology = fabric.topology
         stack.enter_context(fabric)
         sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses))
         controller = Controller(

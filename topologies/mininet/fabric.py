@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -183,6 +184,12 @@ def interface(end: Endpoint) -> str:
     return str(end) if end.port else f"{end.node}-eth0"
 
 
+def _without_clone_classes(topology: Topology) -> Topology:
+    """The fabric with switches whose P4Runtime server takes no class of a clone, as that of simple_switch_grpc."""
+    switches = (replace(switch, target=replace(switch.target, clone_classes=False)) for switch in topology.switches)
+    return replace(topology, switches=tuple(switches))
+
+
 class MininetFabric:
     """A running fabric; a context manager that stops everything it started, and nothing else.
 
@@ -215,7 +222,8 @@ class MininetFabric:
             hosts: Hosts with a custom set-up.
             device_ids: P4Runtime device ids that differ from the topology's.
         """
-        self.topology = topology
+        self.topology = topology if kind == SwitchKind.WEIR else _without_clone_classes(topology)
+        """The fabric as its switches are."""
         self.kind = kind
         self.addresses: Mapping[str, str] = {} if first_grpc_port is None else _ports(topology, first_grpc_port)
         """P4Runtime address of each switch: of sockets, once the fabric is entered."""

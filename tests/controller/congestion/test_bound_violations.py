@@ -25,6 +25,7 @@ from weir.tests.controller.congestion.test_budget import FABRIC, OPTIONS, PROBES
 from weir.tests.controller.job_rig import MS, Fixed, make_rig
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
+from weir.wire.frames import BULK_PRIORITY
 
 TOPOLOGY = leaf_spine(2, 1, 3, rate_bps=1_000_000_000)
 AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
@@ -83,7 +84,7 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
     def report(link: Endpoint, packets: int, at_ns: int) -> None:
         told = np.zeros(1, REPORT)
         told["link"], told["at_ns"], told["heard_ns"], told["egress_ns"] = links.links.index(link), at_ns, at_ns, at_ns
-        told["queue_packets"] = packets
+        told["queue_packets"], told["queue_id"] = packets, BULK_PRIORITY
         links.update(told)
 
     windows: Any = SimpleNamespace(

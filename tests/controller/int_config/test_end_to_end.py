@@ -236,6 +236,7 @@ async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
         record["at_ns"] = record["heard_ns"] = record["egress_ns"] = 1000 * departure.egress_us
         record["bytes_sent"], record["queue_packets"] = departure.sent_before, departure.depth
         record["latency_us"] = departure.egress_us - departure.ingress_us
+        record["queue_id"] = departure.priority
     mirror.update(records)
     arrival = ["at_ns", "heard_ns"]  # on the controller's clock, a little later than the truth
     for told, truth, but in ((links.state, mirror.state, arrival), (links.queues, mirror.queues, [])):

@@ -58,7 +58,7 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
         for name in ("s1", "s2", "s3")
     }
     assert told["s1"] == everywhere | {
-        "clone session 250 -> 2#0",
+        "clone session 250 class 1 -> 2#0",
         "edges ingress_port=1 -> clear_mark()",
         "sinks dst_addr=10.0.1.1 -> strip(period=70)",
         "sinks dst_addr=10.255.0.1 -> strip(period=70)",
@@ -66,13 +66,13 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
         "entry=0, every=10, hops=4, instructions=34816, presence=2, words=5)",
     }
     assert told["s2"] == everywhere | {
-        "clone session 250 -> 1#0",
+        "clone session 250 class 1 -> 1#0",
         "edges ingress_port=1 -> clear_mark()",
         "sinks dst_addr=10.0.2.1 -> strip(period=70)",
         "sinks dst_addr=10.255.0.2 -> strip(period=70)",
     }
     assert told["s3"] == everywhere | {
-        "clone session 250 -> 2#0",
+        "clone session 250 class 1 -> 2#0",
         "sinks dst_addr=10.255.0.3 -> strip(period=70)",
     }
     assert {line for name in ("s1", "s3") for line in lines(name, watching) if line.startswith("destination")} == {
@@ -98,7 +98,7 @@ def test_every_switch_reports_flows_and_queues_to_the_controller() -> None:
         *(f"queue_watch egress_port={p} priority={c} -> watch_queue({queue})" for p in (1, 2) for c in (0, 7)),
         "drop_watch reason=5/0xff [1] -> report_drop()",
         "flow_steps default -> NoAction()",
-        "clone session 250 -> 510#0",
+        "clone session 250 class 1 -> 510#0",
     }
 
 

@@ -51,6 +51,7 @@ from weir.p4src import p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
 from weir.topologies.routing import Routes
 from weir.topologies.targets import BMV2_32, TOFINO
+from weir.wire.frames import CONTROL_PRIORITY
 from weir.wire.int_md import Instruction
 from weir.wire.int_shim import Presence
 
@@ -198,7 +199,7 @@ def test_bounds_are_those_of_bmv2_in_a_chips_units(options: CongestionOptions) -
         expected = {}
         for key, args in arguments(model[switch], POLICERS).items():
             where = dict(key)
-            dscps = ((48, 0x3F), (56, 0x3F)) if where.pop("priority") else (None,)
+            dscps = ((48, 0x3F), (56, 0x3F)) if where.pop("priority") == CONTROL_PRIORITY else (None,)
             for dscp in dscps:
                 match = where if dscp is None else {**where, "dscp": dscp}
                 bucket = policed[tuple(sorted(match.items()))]["bucket_index"]

@@ -64,7 +64,8 @@ class Fabric:
         path = walk(self.topology, self.routes, probe, self.rng)
         for link in path:
             node_id = self.topology.switch(link.node).device_id
-            words = [node_id, link.port, 7, 1 << 24 | self.queue[link]]
+            bulk = self.topology.switch(link.node).target.bulk_priority
+            words = [node_id, link.port, 7, bulk << 24 | self.queue[link]]
             hop = np.array(words, ">u4").tobytes()
             hop += np.array([self.clock[link.node], self.bytes_sent[link]], ">u8").tobytes()
             stack = hop + stack

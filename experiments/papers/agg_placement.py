@@ -30,7 +30,7 @@ DESCRIPTION: Final = Paper(
     seeds=10,
     findings="AGG sums at one level below the server. Under load it needs 28 to 68 % less time than rack-only and "
     "two-level ATP, and 24 to 31 % less than GRID-like rounding. On idle fabrics trees that sum at every level need "
-    "half of AGG's time. Under load AGG and congestion-aware trees are equally fast within the intervals; the widest tree, "
-    "which also reads telemetry, needs least. [evaluation.md](evaluation.md) has 20 seeds and more conditions.",
+    "half of AGG's time. Under load AGG and congestion-aware trees are equally fast within the intervals. The widest "
+    "tree, which also reads telemetry, needs least. [evaluation.md](evaluation.md) has 20 seeds and more conditions.",
     measure=placement_times,
 )

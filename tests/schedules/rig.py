@@ -448,8 +448,8 @@ class _Process:
         self.due_ns = at_ns
         self._rig.set_timer(host)
 
-    def send(self, host: str, frames: NDArray[np.uint8]) -> None:
-        self._rig.fabric.send(host, self._rig.flips.of(frames))
+    def send(self, host: str, frames: NDArray[np.uint8], priority: int) -> None:
+        self._rig.fabric.send(host, self._rig.flips.of(frames), priority)
 
 
 class _Flips:

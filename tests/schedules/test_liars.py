@@ -22,7 +22,7 @@ from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import mac_number
 from weir.wire.aggregation import AGGREGATION_PORT, LANES, MessageType
-from weir.wire.frames import encapsulate
+from weir.wire.frames import BULK_PRIORITY, encapsulate
 
 TOPOLOGY = leaf_spine(2, 1, 4, rate_bps=1_000_000_000)
 TREE = {
@@ -193,7 +193,7 @@ async def test_a_lie_is_dropped_for_its_reason_and_changes_no_sum(lie: Lie) -> N
         if told < 20 and (rig.is_busy(lie.sender) or lie.sender == STRANGER):
             # of the round that is being summed, of those before and those to come
             number = max(0, rig.worker(1, "h1").rounds_complete - base + int(rng.integers(-2, 4)))
-            rig.fabric.send(lie.sender, forge(lie, number, rng))
+            rig.fabric.send(lie.sender, forge(lie, number, rng), BULK_PRIORITY)
             told += 1
 
     await rig.run(lambda: fabric.finished, 1_000 * MS, lie.name, look)
@@ -225,7 +225,7 @@ async def test_a_flood_of_any_lies_changes_no_sum() -> None:
             if choose.random() < 0.3:
                 at = choose.randrange(14, frame.shape[1])  # behind the addresses of Ethernet
                 frame[0, at:] = rng.integers(0, 256, frame.shape[1] - at)
-            fabric.rig.fabric.send(lie.sender, frame)
+            fabric.rig.fabric.send(lie.sender, frame, BULK_PRIORITY)
             told += 1
 
     await fabric.rig.run(lambda: fabric.finished, 2_000 * MS, "a flood of lies", look)

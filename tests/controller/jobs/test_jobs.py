@@ -83,13 +83,13 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
     send = rig.fabric.send
     damaged: list[int] = []
 
-    def damage_one(host: str, frames: NDArray[np.uint8], **where: Any) -> None:
+    def damage_one(host: str, frames: NDArray[np.uint8], *where: Any) -> None:
         """The first contribution with lanes from h2 has a bit of its lane 7 flipped, which no switch can see."""
         if host == "h2" and not damaged and frames.shape[1] == FRAME_HEADER_BYTES + MESSAGE_BYTES:
             frames = frames.copy()
             frames[0, FRAME_HEADER_BYTES + HEADER_BYTES + 4 * 7 + 1] ^= 0x10
             damaged.append(rig.fabric.now_ns)
-        send(host, frames, **where)
+        send(host, frames, *where)
 
     monkeypatch.setattr(rig.fabric, "send", damage_one)
     rig.submit(job, 3)

@@ -20,6 +20,7 @@ from weir.cli import ranks as launching
 from weir.cli.ranks import LaunchedJob, LaunchOptions, RankProcess, _described, launched_job, run_ranks
 from weir.experiments.errors import ExperimentError
 from weir.hosts import JoinRefused, join
+from weir.tests.emulator.p4runtime.p4runtime_rig import Client
 from weir.tests.paths import ROOT
 from weir.tests.processes import left_with
 from weir.tests.support.commands import WEIR, weir
@@ -258,6 +259,30 @@ def test_a_signal_ends_all_ranks(
         assert launched.wait(60) == status
     assert [path.suffix for path in tmp_path.glob("[0-9]*.*")] == [f".{number}"] * 2
     assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
+
+
+def test_a_launch_ends_as_soon_as_its_controller_has_ended(fabric: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another controller takes one of its switches. The ranks, which never end by themselves, are ended."""
+    switch = load_topology(fabric).switches[0]
+    with tempfile.TemporaryDirectory() as folder:  # pytest's paths are too long for sockets
+        monkeypatch.setenv("TMPDIR", folder)
+        program = f"print('up', flush=True); {SLEEPS}"
+        words = [str(WEIR), "launch", "-n", "2", "--topology", str(fabric), sys.executable, "-c", program]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launched:
+            try:
+                assert launched.stdout is not None
+                assert sorted(launched.stdout.readline() for _ in range(2)) == ["[0] up\n", "[1] up\n"]
+                (address,) = Path(folder).glob("weir-live-*/p4runtime")
+                with Client(f"unix:{address}", switch.device_id, election_id=1 << 127) as other:
+                    stream = other.primary()
+                    complaint = launched.communicate(timeout=60)[1]
+                    stream.close()
+            finally:
+                launched.kill()
+        assert launched.returncode == 2
+        assert "controller has ended" in complaint.splitlines()[-1]
+        assert left_with(f"TMPDIR={folder}") == []
+        assert not [*Path(folder).glob("weir-[lp]*")], "folders of the fabric and of its sockets"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from types import EllipsisType
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from .frames import ETHERNET_BYTES, as_frames, by_size
 from .link_faults import REORDER_NS, check_faults, write_faults
 from .nodes import Endpoint, FabricError, FabricNodes, HostNode, label
-from .port import PortConfig, PortCounters, check_config, read_port, set_rate
+from .port import MinimumShare, PortConfig, PortCounters, check_config, read_port, set_minimum_share, set_rate
 from .runtime import memory
 from .runtime.engine import MAX_FRAME, DueHost, Engine
 from .runtime.memory import NONE, PRIORITIES, UNLIMITED
@@ -127,17 +127,19 @@ class Fabric:
         queue_bytes: int | None = None,
         overhead_bytes: int = 0,
         mtu: int | None = None,
+        minimum_share: MinimumShare | None = None,
     ) -> None:
-        """Connect two ports, in both directions. Rate and overhead hold at both ends, queue limits at switches.
+        """Connect two ports, in both directions. Rate, overhead and minimum share hold at both ends, queue limits at
+        switches.
 
         A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
         are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
         behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
         Either end drops and counts frames with more than `mtu` bytes behind the Ethernet header; None: none.
-        Raises FabricError; SwitchValueError for a rate, depth or overhead.
+        Raises FabricError; SwitchValueError for a rate, depth, overhead or share.
         """
         where = f"link {label(a)} to {label(b)}"
-        config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes)
+        config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes, minimum_share)
         faults = {
             "delay_ns": delay_ns,
             "loss": loss,
@@ -178,13 +180,15 @@ class Fabric:
             switch = self._nodes.switches[name]
             if number not in switch.ports:
                 switch.add_port(number)
-            switch.set_port(number, **asdict(config))
+            settings = {field.name: getattr(config, field.name) for field in fields(config)}
+            switch.set_port(number, **settings)
             index = switch.port_index(number)
         else:
             host = self._nodes.host(name)
             index = host.ports[number] = self._engine.add_port(memory.NODE_HOST, host.index, number)
             set_rate(self._engine, index, config.rate_bps)
             self._engine.ports.data[index]["overhead_bytes"] = config.overhead_bytes
+            set_minimum_share(self._engine, index, config.minimum_share)
         self._names[index] = end
         return index
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from .entries import EmulatorError
 from .runtime.engine import Engine
-from .runtime.memory import PRIORITIES, UNLIMITED
+from .runtime.memory import PRIORITIES, SHARE_SHIFT, UNLIMITED
 
 QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""
@@ -15,6 +15,21 @@ QUEUE_PACKETS: Final = 64
 
 class SwitchValueError(EmulatorError):
     """A switch was asked for a port, rate or frame that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumShare:
+    """Exception from strict priority: queues from `first` to `last` never starve behind higher ones of them.
+
+    While such a queue waits, it is owed share/(1 − share) bytes for each byte that a higher one of them sends. It sends
+    the packet at its head as soon as it is owed that much. Of several the lowest goes first. Queues above `last`
+    always precede all others.
+    """
+
+    first: int
+    last: int
+    share: float
+    """Share of the bytes of one queue and one higher one, in 0 … 0.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,8 @@ class PortConfig:
     """Bytes of received frames that each priority's queue holds. None: unlimited."""
     overhead_bytes: int = 0
     """Added to every frame's serialisation time (Ethernet's preamble, gap and FCS are 24)."""
+    minimum_share: MinimumShare | None = None
+    """None: strict priority alone."""
 
 
 class PortCounters(NamedTuple):
@@ -101,6 +118,14 @@ def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
     port["early"] = 0  # it counts in units of the rate
 
 
+def set_minimum_share(engine: Engine, index: int, minimum: MinimumShare | None) -> None:
+    """Set what queues of one port are owed before higher ones; None: nothing."""
+    port = engine.ports.data[index]
+    port["share_weight"] = 0 if minimum is None else round(minimum.share / (1 - minimum.share) * (1 << SHARE_SHIFT))
+    port["share_first"], port["share_last"] = (0, 0) if minimum is None else (minimum.first, minimum.last)
+    engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]["credit"] = 0
+
+
 def check_config(where: str, config: PortConfig) -> None:
     """Check the settings of a port.
 
@@ -125,3 +150,16 @@ def check_config(where: str, config: PortConfig) -> None:
             place=where,
             value=config.overhead_bytes,
         )
+    if (minimum := config.minimum_share) is not None:
+        if not 0 <= minimum.first < minimum.last < PRIORITIES:
+            raise SwitchValueError(
+                f"priorities {minimum.first} to {minimum.last} are not two or more of 0 … {PRIORITIES - 1}, in order",
+                place=f"{where}: minimum_share",
+                value=(minimum.first, minimum.last),
+            )
+        if not 0 < minimum.share <= 0.5:
+            raise SwitchValueError(
+                f"share {minimum.share} is not above 0 and at most 0.5",
+                place=f"{where}: minimum_share",
+                value=minimum.share,
+            )

@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 
 from .abi import DROP_PORT
 from .frames import as_frames, split
-from .port import PortConfig, PortCounters, Queue, SwitchValueError, check_config, read_port, read_queues, set_rate
+from .port import (
+    MinimumShare,
+    PortConfig,
+    PortCounters,
+    Queue,
+    SwitchValueError,
+    check_config,
+    read_port,
+    read_queues,
+    set_minimum_share,
+    set_rate,
+)
 from .program import Program, ProgramState
 from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
@@ -230,6 +241,7 @@ class Switch:
         queue_packets: int | EllipsisType | None = ...,
         queue_bytes: int | EllipsisType | None = ...,
         overhead_bytes: int | EllipsisType = ...,
+        minimum_share: MinimumShare | EllipsisType | None = ...,
         priority: int | None = None,
     ) -> None:
         """Change a port at run time; omitted settings stay. `priority` limits the change of depths to that queue.
@@ -242,6 +254,7 @@ class Switch:
             "queue_packets": queue_packets,
             "queue_bytes": queue_bytes,
             "overhead_bytes": overhead_bytes,
+            "minimum_share": minimum_share,
         }
         config = replace(self._config[number], **{name: value for name, value in given.items() if value is not ...})
         check_config(f"switch {self.device_id}, port {number}", config)
@@ -253,9 +266,9 @@ class Switch:
                 place=f"switch {self.device_id}",
                 value=priority,
             )
-        elif given["rate_bps"] is not ... or given["overhead_bytes"] is not ...:
+        elif any(given[name] is not ... for name in ("rate_bps", "overhead_bytes", "minimum_share")):
             raise SwitchValueError(
-                f"a rate is the whole port {number}'s, not one priority's",
+                f"a rate, overhead or share is the whole port {number}'s, not one priority's",
                 place=f"switch {self.device_id}",
                 value=number,
             )
@@ -438,6 +451,7 @@ class Switch:
     def _serialise(self, index: int, config: PortConfig) -> None:
         set_rate(self._engine, index, config.rate_bps)
         self._engine.ports.data[index]["overhead_bytes"] = config.overhead_bytes
+        set_minimum_share(self._engine, index, config.minimum_share)
 
     def _install(self, tables: ReplicationTables) -> None:
         """Give native code new replication tables, between two runs of it."""

@@ -328,7 +328,7 @@ class Engine:
                     self._meta[int(queue["tail"])]["next"] = self.world.free_head
                     self.world.free_head = queue["head"]
                     self.world.free_count += queue["depth_packets"]
-                    queue["depth_packets"] = queue["depth_bytes"] = 0
+                    queue["depth_packets"] = queue["depth_bytes"] = queue["credit"] = 0
             record = self.ports.data[port]
             record["backlog"] = record["depth_packets"] = record["depth_bytes"] = 0
             return dropped

@@ -44,7 +44,6 @@ from .native import (
     draw,
     event_at,
     flow_at,
-    highest_bit,
     host_at,
     load,
     meta_at,
@@ -56,7 +55,7 @@ from .native import (
     trace_at,
     world_at,
 )
-from .packets import allocate, data_of, dequeue, enqueue, mark_ready
+from .packets import allocate, data_of, dequeue, enqueue, mark_ready, next_priority
 
 _PENDING: Final = 4
 """Packets that leave a switch which is alone before they are given back: few enough to be in a core's cache."""
@@ -82,7 +81,7 @@ def serve_ready(world: Any) -> Any:
         while port.backlog != 0 and world.now >= port.busy_until:
             if not may_go_on(world):
                 return False
-            packet = dequeue(world, port, index, highest_bit(port.backlog))
+            packet = dequeue(world, port, index, next_priority(world, port, index))
             if port.kind != NODE_SWITCH or depart(world, port, index, packet):
                 transmit(world, port, packet)
         if port.backlog != 0 and port.wakeup == 0:

@@ -25,6 +25,8 @@ ABSENT: Final = PORT_NUMBERS + 1
 """Number of the port whose queue takes what is sent to port numbers that the switch does not have."""
 GENERATED_WAITING: Final = 10_000
 """Packets of a host's queue beyond which a traffic generator's are dropped and counted there."""
+SHARE_SHIFT: Final = 16
+"""Fraction bits of what queues with a minimum share are owed."""
 UNLIMITED: Final = 1 << 62
 NONE: Final = -1
 ALLOWANCE: Final = 16384
@@ -123,6 +125,9 @@ PORT: Final = _record(
     "wakeup",  # an EVENT_PORT is pending
     "ready",  # in the ready ring
     "backlog",  # bit p: the queue of priority p holds packets
+    "share_first",  # priorities that have a minimum share: from this one
+    "share_last",  # to this one
+    "share_weight",  # 2^-16 bytes that each of them is owed for a byte sent by a higher one; 0: strict priority alone
     "depth_packets",
     "depth_bytes",
     "max_depth_packets",
@@ -151,6 +156,7 @@ QUEUE: Final = _record(
     "dropped_bytes",
     "max_depth_packets",
     "max_depth_bytes",
+    "credit",  # what it is owed before higher ones of the port's shares, in 2^-16 bytes; 0 while it is empty
 )
 
 SWITCH: Final = _record(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..abi import HEADROOM, PACKET
-from .memory import NODE_SWITCH, NONE, PRIORITIES
-from .native import meta_at, native, packet_at, port_at, queue_at, store, switch_at
+from .memory import NODE_SWITCH, NONE, PRIORITIES, SHARE_SHIFT
+from .native import highest_bit, meta_at, native, packet_at, port_at, queue_at, store, switch_at
 
 PACKET_BYTES: Final = PACKET.itemsize
 
@@ -104,6 +104,35 @@ def enqueue(world: Any, port_index: Any, packet: Any, priority: Any) -> None:
 
 
 @native
+def next_priority(world: Any, port: Any, port_index: Any) -> Any:
+    """Priority of the queue that sends next; at least one holds a packet.
+
+    The highest, except that the lowest of those goes first that are owed the packet at their head.
+    """
+    top = highest_bit(port.backlog)
+    if port.share_weight != 0 and port.share_first < top <= port.share_last:
+        for priority in range(port.share_first, top):
+            if port.backlog >> priority & 1:
+                queue = queue_at(world.queues, port_index * PRIORITIES + priority)
+                if queue.credit >= meta_at(world.meta, queue.head).queued_bytes << SHARE_SHIFT:
+                    return priority
+    return top
+
+
+@native
+def charge(world: Any, port: Any, port_index: Any, priority: Any, size: Any) -> None:
+    """Settle what queues are owed after one of them has sent so many bytes."""
+    for lower in range(port.share_first, priority):
+        if port.backlog >> lower & 1:
+            queue_at(world.queues, port_index * PRIORITIES + lower).credit += size * port.share_weight
+    queue = queue_at(world.queues, port_index * PRIORITIES + priority)
+    if queue.depth_packets == 0:
+        queue.credit = 0
+    elif highest_bit(port.backlog) > priority:
+        queue.credit -= size << SHARE_SHIFT
+
+
+@native
 def dequeue(world: Any, port: Any, port_index: Any, priority: Any) -> Any:
     """Take the oldest packet of one queue, which holds at least one."""
     queue = queue_at(world.queues, port_index * PRIORITIES + priority)
@@ -116,4 +145,6 @@ def dequeue(world: Any, port: Any, port_index: Any, priority: Any) -> Any:
     port.depth_bytes -= meta.queued_bytes
     if queue.depth_packets == 0:
         port.backlog &= ~(1 << priority)
+    if port.share_weight != 0 and port.share_first <= priority <= port.share_last:
+        charge(world, port, port_index, priority, meta.queued_bytes)
     return packet

@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register() -> None:
-    """Make the back end known, if it is not. May be repeated."""
+    """Register the back end "weir" with PyTorch, unless it is registered."""
     try:
         import torch.distributed as dist
         from torch.backends import cuda
@@ -53,9 +53,16 @@ def unconfigured(timeout: timedelta) -> Any:
 
 
 def rejoining(train: Callable[[Progress], T], state: Mapping[str, Any], **options: Any) -> T:
-    """Have `train` called with all ranks there, and again whenever one was lost and its process started anew.
+    """Call `train` with all ranks of the job, and again whenever a rank was lost and its process restarted.
 
-    Options, what is raised, and all else are those of `hosts.torch.elastic_restart.rejoining`.
+    Args:
+        train: Function of a `Progress`, which has the step to continue from.
+        state: Objects with `state_dict` and `load_state_dict`, by name, which every rank gets as the rank with the most
+            steps has them.
+        **options: Options of `hosts.torch.elastic_restart.rejoining`, whose errors apply too.
+
+    Returns:
+        The value of `train`.
     """
     from .hosts.torch.elastic_restart import rejoining as train_together
 
@@ -75,9 +82,10 @@ def report(**progress: Any) -> None:
 
 
 def turn(**options: Any) -> AbstractContextManager[None]:
-    """Return a context in which this rank computes when it has the turn on a device that jobs share.
+    """Return a context in which this rank computes while it has the turn on a device that jobs share.
 
-    Options, errors and all else are those of `hosts.torch.turns.turn`.
+    Args:
+        **options: Options of `hosts.torch.turns.turn`, whose errors apply too.
     """
     from .hosts.torch.turns import turn as own_turn
 
@@ -85,9 +93,14 @@ def turn(**options: Any) -> AbstractContextManager[None]:
 
 
 def take_turns(model: Any, **options: Any) -> TurnHooks:
-    """Have a model take its rank's turn before each forward pass and release it behind its last gradient.
+    """Take this rank's turn before each forward pass of a model, and release it after its last gradient.
 
-    Options, errors and the returned hooks are those of `hosts.torch.turns.take_turns`.
+    Args:
+        model: Module whose hooks are set.
+        **options: Options of `hosts.torch.turns.take_turns`, whose errors apply too.
+
+    Returns:
+        The hooks, which can be removed.
     """
     from .hosts.torch.turns import take_turns as hooked
 

@@ -28,6 +28,7 @@ class Leases(Generic[Key]):
         self._renewed_ns: dict[Key, int] = {}
 
     def renew(self, key: Key, now_ns: int) -> None:
+        """Begin or extend a key's lease at a time in ns."""
         self._renewed_ns[key] = now_ns
 
     def renew_all(self, now_ns: int) -> None:

@@ -75,6 +75,7 @@ class Listener:
             door.end()
 
     def enter(self, door: _Door) -> None:
+        """Count a new connection as open; its head has not arrived."""
         self._coming -= 1
         self._doors.add(door)
         self._half_open[door] = None
@@ -84,6 +85,7 @@ class Listener:
         self._half_open.pop(door, None)
 
     def leave(self, door: _Door) -> None:
+        """Remove a closed connection."""
         self._doors.discard(door)
         self._half_open.pop(door, None)
 

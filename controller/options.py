@@ -12,6 +12,8 @@ from .int_config.settings import IntConfig
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
+    """Periods, limits and policies of one controller. Times are in nanoseconds."""
+
     probe_period_ns: int = 10_000_000
     solve_period_ns: int = 100_000_000
     """Between two looks at whether a job should move; 0: jobs stay where they are."""
@@ -65,4 +67,5 @@ class Message:
 
     @property
     def job(self) -> int:
+        """Number of the job that the message is about."""
         return self.content.plan.job if isinstance(self.content, Resume) else self.content.job

@@ -13,14 +13,25 @@ from .program import Program, ProgramState
 class Replication(Protocol):
     """Multicast groups and clone sessions (v1model's packet replication engine)."""
 
-    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None: ...
-    def delete_group(self, group_id: int) -> None: ...
+    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
+        """Insert or replace a multicast group."""
+
+    def delete_group(self, group_id: int) -> None:
+        """Delete a multicast group."""
+
     @property
-    def groups(self) -> Mapping[int, tuple[Replica, ...]]: ...
-    def set_session(self, session_id: int, session: CloneSession) -> None: ...
-    def delete_session(self, session_id: int) -> None: ...
+    def groups(self) -> Mapping[int, tuple[Replica, ...]]:
+        """Replicas of each multicast group, by id."""
+
+    def set_session(self, session_id: int, session: CloneSession) -> None:
+        """Insert or replace a clone session."""
+
+    def delete_session(self, session_id: int) -> None:
+        """Delete a clone session."""
+
     @property
-    def sessions(self) -> Mapping[int, CloneSession]: ...
+    def sessions(self) -> Mapping[int, CloneSession]:
+        """Clone sessions by id."""
 
 
 class Datapath(Protocol):
@@ -42,7 +53,8 @@ class Datapath(Protocol):
         """Numbers of the ports that there are, the CPU port not among them."""
 
     @property
-    def replication(self) -> Replication: ...
+    def replication(self) -> Replication:
+        """Multicast groups and clone sessions of the switch."""
 
     def paused(self) -> AbstractContextManager[object]:
         """Block packets while entered, and calls of `on_packet_in`, `on_digest` and `on_poll` by other threads.

@@ -33,23 +33,31 @@ class InvalidEntry(EmulatorError):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
+    """Match of one value."""
+
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
+    """Match of the first `prefix_length` bits; of matching entries the longest prefix wins."""
+
     value: int
     prefix_length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
+    """Match of the bits that are set in `mask`."""
+
     value: int
     mask: int
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
+    """Match of `low` … `high`."""
+
     low: int
     high: int
     """The highest value that matches."""
@@ -57,6 +65,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
+    """Match of one value, or of any."""
+
     value: int | None
     """None matches anything."""
 
@@ -88,6 +98,8 @@ class GroupRef:
 
 @dataclass(frozen=True, slots=True)
 class WeightedAction:
+    """Action of a selector; it is chosen for `weight` of all weights' sum."""
+
     call: ActionCall
     weight: int = 1
     watch_port: bytes = b""
@@ -125,6 +137,8 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
+    """Copy of a packet: its egress port and its replication id (`egress_rid`)."""
+
     port: int
     instance: int = 0
     backups: tuple[tuple[int, int], ...] = ()
@@ -133,6 +147,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
+    """Copies that a clone of this session becomes."""
+
     replicas: tuple[Replica, ...]
     packet_length_bytes: int = 0
     """The length that packets are cut to; with 0 they are not."""

@@ -43,7 +43,7 @@ class Wake:
     timer: bool
 
     def arrivals(self) -> list[tuple[int, bytes]]:
-        """Each frame with its arrival time in ns, in order of arrival, for consumers that read frames one by one."""
+        """Return each frame with its arrival time in ns, in order of arrival."""
         frames = [
             (at, frame.tobytes())
             for frames, times in zip(self.frames, self.times_ns, strict=True)
@@ -53,6 +53,8 @@ class Wake:
 
 
 class FlowCounters(NamedTuple):
+    """Packets and bytes of one flow since it was made."""
+
     sent_packets: int
     delivered_packets: int
     delivered_bytes: int
@@ -61,7 +63,11 @@ class FlowCounters(NamedTuple):
 
 
 class Fabric:
-    """A network in virtual time. Build it, load its switches' programs, then alternate `send`, `wake` and `run`."""
+    """A network in virtual time. Build it, load its switches' programs, then alternate `send`, `wake` and `run`.
+
+    Ends of links are (name of a host or switch, port number). Times are integers in nanoseconds from the fabric's
+    start.
+    """
 
     def __init__(self, seed: int = 1, max_frame: int = MAX_FRAME) -> None:
         """`seed` fixes all randomness; `max_frame` is the longest frame in bytes that fits any queue or link."""
@@ -81,9 +87,15 @@ class Fabric:
     # --- building -------------------------------------------------------------------------------------------------
 
     def add_switch(self, name: str, switch: Switch, cpu_poll_ns: int = 0) -> None:
-        """Add a switch; its CPU's frames are handed over at multiples of `cpu_poll_ns`, or at once.
+        """Add a switch.
 
-        Raises FabricError for a name or device id that is taken.
+        Args:
+            name: Name that no other node has.
+            switch: The switch, which is in no other fabric.
+            cpu_poll_ns: Period at whose multiples frames of the CPU port are handed over; 0: at once.
+
+        Raises:
+            FabricError: The name or the device id is taken.
         """
         self._nodes.check_new(name)
         for other_name, other in self._nodes.switches.items():
@@ -103,7 +115,16 @@ class Fabric:
         self._name_ports(name, switch)
 
     def add_host(self, name: str, poll_ns: int = 0, sink: bool = False) -> None:
-        """Add a host, which sees its frames at multiples of `poll_ns` (0: at once). A sink only counts them."""
+        """Add a host.
+
+        Args:
+            name: Name that no other node has.
+            poll_ns: Period at whose multiples the host receives its frames; 0: at once.
+            sink: True if frames are only counted.
+
+        Raises:
+            FabricError: The name is taken, or the period is negative.
+        """
         self._nodes.check_new(name)
         if poll_ns < 0:
             raise FabricError(f"poll_ns is {poll_ns}; it must not be negative", place=f"host {name}", value=poll_ns)
@@ -129,14 +150,31 @@ class Fabric:
         mtu: int | None = None,
         minimum_share: MinimumShare | None = None,
     ) -> None:
-        """Connect two ports, in both directions. Rate, overhead and minimum share hold at both ends, queue limits at
-        switches.
+        """Connect two ports, in both directions.
 
-        A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
-        are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
-        behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
-        Either end drops and counts frames with more than `mtu` bytes behind the Ethernet header; None: none.
-        Raises FabricError; SwitchValueError for a rate, depth, overhead or share.
+        A switch's port is made if it is not there. A host's NIC has unlimited queues of strict priority. Faults are
+        drawn per frame and direction.
+
+        Args:
+            a: One end.
+            b: The other end.
+            rate_bps: Rate of each direction in bit/s; None: unlimited.
+            delay_ns: Propagation delay of each direction.
+            loss: Probability that a frame is lost.
+            duplicate: Probability that a copy of a frame arrives right behind it.
+            reorder: Probability that a frame arrives up to `reorder_ns` later, uniformly drawn.
+            reorder_ns: Largest extra delay of a reordered frame.
+            corrupt: Probability that one bit of a frame flips.
+            queue_packets: Depth of each of a switch's queues in packets; None: unlimited.
+            queue_bytes: Depth of each of a switch's queues in bytes; None: unlimited.
+            overhead_bytes: Bytes per frame that take time on the wire and are not in the frame.
+            mtu: Largest number of bytes behind the Ethernet header. Either end drops and counts larger frames; None:
+                unlimited.
+            minimum_share: Exception from strict priority, at either end; None: none.
+
+        Raises:
+            FabricError: An end is unknown or has a link already, or a probability, delay or `mtu` is out of range.
+            SwitchValueError: A rate, depth, overhead or share is out of range.
         """
         where = f"link {label(a)} to {label(b)}"
         config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes, minimum_share)
@@ -206,12 +244,26 @@ class Fabric:
         up: bool | EllipsisType = ...,
         both: bool = True,
     ) -> None:
-        """Change the link at one of its ends; omitted settings stay. `both=False` changes only the direction out of
-        `end`.
+        """Change the link at one of its ends; omitted settings stay.
 
-        `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost. The
-        switches at its ends see the change at once, and selectors choose no member that watches such a port. The frame
-        being sent keeps its transmission time. Queues belong to the switch: `Switch.set_port`.
+        Frames in flight when a link goes down, or sent into it, are lost. The switches at its ends see the change at
+        once, and selectors choose no member that watches such a port. The frame being sent keeps its transmission time.
+        Depths of queues are the switch's: `Switch.set_port`.
+
+        Args:
+            end: One end of the link.
+            rate_bps: Rate in bit/s; None: unlimited.
+            delay_ns: Propagation delay.
+            loss: Probability, as in `add_link`, like the other faults.
+            duplicate: Probability.
+            reorder: Probability.
+            reorder_ns: Largest extra delay of a reordered frame.
+            corrupt: Probability.
+            up: False takes the link down, always in both directions.
+            both: False to change only the direction out of `end`.
+
+        Raises:
+            FabricError: There is no link, or a value is out of range.
         """
         faults = {
             "delay_ns": delay_ns,
@@ -257,10 +309,25 @@ class Fabric:
         priority: int = 0,
         port: int = 0,
     ) -> int:
-        """Send a frame again and again from a host's NIC, natively; returns the flow's number for `flow_counters`.
+        """Send a frame again and again from a host's NIC, in native code.
 
-        Gaps are 8·length/rate, each stretched by a factor drawn uniformly from 1 ± jitter. Hosts count these
-        frames but do not see them; switches treat them like any other.
+        Hosts count these frames but do not see them; switches treat them like any other.
+
+        Args:
+            host: Name of the sender.
+            frame: The whole frame.
+            rate_bps: Mean rate in bit/s of frames without overhead.
+            start_ns: Time of the first frame; now, if it has passed.
+            stop_ns: Time after which none is sent; None: never.
+            jitter: Each gap of 8 · length / rate is stretched by a factor drawn uniformly from 1 ± this, 0…1.
+            priority: Priority in the NIC, 0…7; 7 is sent first.
+            port: Port of the NIC.
+
+        Returns:
+            Number of the flow, for `flow_counters`.
+
+        Raises:
+            FabricError: The host has no such port, or a value is out of range.
         """
         if not rate_bps > 0 or not 0 <= jitter <= 1:
             raise FabricError(
@@ -296,8 +363,11 @@ class Fabric:
     def meter(self, function: int, argument: int = 0) -> None:
         """Call native code for each frame that a port sends onto its link, and add up its positive results.
 
-        The sums are `PortCounters.metered_bytes`, the number of positive results `metered_packets`. `function` is the
-        address of `int64 meter(const void *frame, int64 bytes, int64 argument)`, which must stay valid.
+        `PortCounters.metered_bytes` has the sums, `metered_packets` the number of positive results.
+
+        Args:
+            function: Address of `int64 meter(const void *frame, int64 bytes, int64 argument)`, which must stay valid.
+            argument: Third argument of each call.
         """
         self._engine.meter(function, argument)
 
@@ -305,13 +375,23 @@ class Fabric:
 
     @property
     def now_ns(self) -> int:
+        """Virtual time in ns since the fabric was made."""
         return self._engine.now_ns
 
     def send(
         self, host: str, frames: bytes | NDArray[np.uint8], priority: int = 0, port: int = 0, flow: int | None = None
     ) -> None:
-        """Put frames (n, size), or one frame, into a host's NIC at the current time. Priority 7 is sent first. `flow`:
-        they count as this one's (`new_flow`).
+        """Put frames into a host's NIC at the current time.
+
+        Args:
+            host: Name of the sender.
+            frames: One frame, or frames of one size, uint8 (n, size).
+            priority: Priority in the NIC, 0…7; 7 is sent first.
+            port: Port of the NIC.
+            flow: Number of a flow (`new_flow`) as which they count; None: none.
+
+        Raises:
+            FabricError: The host, port, priority or flow is unknown.
         """
         _check_priority(f"frames of {host}", priority)
         number = NONE if flow is None else self._checked_flow(flow)
@@ -319,14 +399,27 @@ class Fabric:
         self._engine.send_of_flow(number, self._nodes.port((host, port)), rows, priority)
 
     def wake(self, host: str, at_ns: int | None) -> None:
-        """Set a host's timer, which replaces the one it had; an instant that has passed means now, None no timer."""
+        """Set a host's timer, which replaces the one it had.
+
+        Args:
+            host: Name of the host.
+            at_ns: Time of the wake-up; one that has passed means now; None: no timer.
+        """
         self._engine.set_timer(self._nodes.host(host).index, NONE if at_ns is None else max(at_ns, self.now_ns))
 
     def run(self, until_ns: int) -> list[Wake]:
-        """Advance to the earliest instant at which hosts are due and return their wakes in a fixed order.
+        """Advance to the earliest instant at which hosts are due.
 
-        Returns [] when `until_ns` is reached without one. Packet-ins are given to `Switch.on_packet_in` at their
-        instants, on the way. Raises FabricError for an instant in the past.
+        On the way, packet-ins are given to `Switch.on_packet_in` at their instants.
+
+        Args:
+            until_ns: Latest instant.
+
+        Returns:
+            Wakes of that instant, in a fixed order; empty when `until_ns` is reached without one.
+
+        Raises:
+            FabricError: `until_ns` has passed.
         """
         if until_ns < self.now_ns:
             raise FabricError(f"it is {self.now_ns} ns already", place="run", value=until_ns)
@@ -348,7 +441,10 @@ class Fabric:
         return wakes
 
     def wakes_until(self, end_ns: int) -> Iterator[Wake]:
-        """Every wake up to this instant, which it is at the end; frames may be sent and timers set in between."""
+        """Yield every wake up to an instant, which is then the current time.
+
+        Frames may be sent and timers set between two of them.
+        """
         while self.now_ns < end_ns:
             yield from self.run(end_ns)
 
@@ -370,10 +466,11 @@ class Fabric:
         }
 
     def nic_counters(self, host: str, port: int = 0) -> PortCounters:
-        """Counters of a host's NIC."""
+        """Return the counters of one port of a host's NIC. Raises FabricError if there is none."""
         return read_port(self._engine, self._nodes.port((host, port)))
 
     def flow_counters(self, flow: int) -> FlowCounters:
+        """Return the counters of a flow of `add_flow` or `new_flow`. Raises FabricError for an unknown number."""
         record = self._engine.flows.data[self._checked_flow(flow)]
         delivered = int(record["delivered_packets"])
         mean = float(record["delay_sum_ns"]) / delivered if delivered else 0.0
@@ -385,13 +482,22 @@ class Fabric:
         return flow
 
     def reset_maxima(self) -> None:
-        """Forget the largest queue depths seen: they start again from the present depths."""
+        """Reset the largest queue depths seen (`PortCounters`) to the present depths."""
         for records in (self._engine.ports.data, self._engine.queues.data):
             records["max_depth_packets"] = records["depth_packets"]
             records["max_depth_bytes"] = records["depth_bytes"]
 
     def record_queue(self, end: Endpoint, interval_ns: int, priority: int | None = None) -> None:
-        """Sample the depth of a port's queues together, or of one priority's, from now on."""
+        """Sample a queue's depth from now on.
+
+        Args:
+            end: Port of a switch or NIC.
+            interval_ns: Time between two samples.
+            priority: Queue to sample, 0…7; None: the port's queues together.
+
+        Raises:
+            FabricError: The queue is recorded already, or a value is out of range.
+        """
         if interval_ns < 1:
             raise FabricError(
                 f"an interval of {interval_ns} ns is not positive", place=f"queue of {label(end)}", value=interval_ns
@@ -403,13 +509,13 @@ class Fabric:
         self._traces[end, priority] = self._engine.add_trace(self._nodes.port(end), priority, interval_ns)
 
     def queue_trace(self, end: Endpoint, priority: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Times (ns) and depths (packets) recorded so far, (n,) each."""
+        """Return what `record_queue` has sampled so far: times (ns) and depths (packets), int64 (n,) each."""
         if (end, priority) not in self._traces:
             raise FabricError(f"queue of {label(end)} is not being recorded", value=label(end))
         return self._engine.trace(self._traces[end, priority])
 
     def digest(self) -> str:
-        """A hash over every frame sent so far with its instant, by port: equal for equal seeds and calls."""
+        """Return a hash over every frame sent so far with its instant, by port: equal for equal seeds and calls."""
         digest = hashlib.blake2b(digest_size=16)
         for index, end in sorted(self._names.items(), key=lambda item: item[1]):
             port = self._engine.ports.data[index]

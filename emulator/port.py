@@ -34,6 +34,8 @@ class MinimumShare:
 
 @dataclass(frozen=True, slots=True)
 class PortConfig:
+    """Settings of one port. Rates are in bit/s."""
+
     rate_bps: float | None = None
     """The rate that all priorities of the port share; None for an infinite one."""
     queue_packets: int | None = QUEUE_PACKETS

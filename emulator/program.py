@@ -83,7 +83,7 @@ class EntryPoints(NamedTuple):
 
 
 class Program:
-    """A compiled P4 program. Share it between switches; each needs its own `new_state`."""
+    """A compiled P4 program. Switches may share it; each needs its own `new_state`."""
 
     name: str
     phv_bytes: int
@@ -140,12 +140,18 @@ class Program:
 
     @classmethod
     def load(cls, json: str | os.PathLike[str] | bytes, *, traced: bool = False) -> Program:
-        """Load BMv2 JSON from a path or from its bytes. `traced` code is slower, and notes what tables do
-        (`ProgramState.steps`).
+        """Load BMv2 JSON.
 
-        The same JSON gives the same `Program` as long as somebody has it, and is compiled once per machine
+        The same JSON gives the same `Program` as long as a reference to it exists, and is compiled once per machine
         (`emulator.cache`).
-        Raises `UnsupportedProgram`, and `OSError` for a path that cannot be read.
+
+        Args:
+            json: Path of a file, or the file's bytes.
+            traced: True for code that is slower and notes what tables do (`ProgramState.steps`).
+
+        Raises:
+            UnsupportedProgram: The program has a construct that is not supported.
+            OSError: The file cannot be read.
         """
         text = json if isinstance(json, bytes) else Path(json).read_bytes()
         key = cache.key_of(text + b" traced" if traced else text)
@@ -172,11 +178,11 @@ class Program:
         return program
 
     def traced(self) -> Program:
-        """The same program with notes of what its parser and tables do, compiled anew unless the cache has it."""
+        """Return the same program with notes of what its parser and tables do; compiled unless the cache has it."""
         return Program.load(self._json, traced=True)
 
     def new_state(self) -> ProgramState:
-        """Fresh memory for one switch. Raises `UnsupportedProgram` where it cannot be had."""
+        """Return fresh memory for one switch. Raises UnsupportedProgram if memory for it cannot be allocated."""
         try:
             return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
         except MemoryError:

@@ -57,10 +57,12 @@ class ReplicationEngine:
 
     @property
     def groups(self) -> Mapping[int, tuple[Replica, ...]]:
+        """Replicas of each multicast group, by id; read-only."""
         return MappingProxyType(self._groups)
 
     @property
     def sessions(self) -> Mapping[int, CloneSession]:
+        """Clone sessions by id; read-only."""
         return MappingProxyType(self._sessions)
 
     def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
@@ -119,6 +121,7 @@ class ReplicationEngine:
             self._publish(self._tables)
 
     def clear(self) -> None:
+        """Delete all groups and sessions."""
         with self._paused():
             self._groups.clear()
             self._sessions.clear()

@@ -75,6 +75,7 @@ class Register:
         return self._cells[cells.start : cells.stop].copy()
 
     def set_content(self, cells: range, content: NDArray[np.uint8]) -> None:
+        """Overwrite a range of cells with their bytes, uint8 (cells, bytes per cell)."""
         self._cells[cells.start : cells.stop] = content
 
     def _checked(self, index: int) -> int:
@@ -150,6 +151,7 @@ class ValueSetMembers:
 
     @property
     def members(self) -> tuple[tuple[Match, ...], ...]:
+        """The members, in the order in which they were written."""
         return self._members
 
     def replace(self, members: Iterable[tuple[Match, ...]]) -> None:

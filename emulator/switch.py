@@ -53,10 +53,9 @@ def _call(receiver: Callable[[bytes], None], frame: bytes) -> None:
 class Switch:
     """A switch with a set of ports (0 … 509) and a CPU port; implements `emulator.datapath.Datapath`.
 
-    Nothing loops for ever: a packet passes ingress at most `max_passes` times, and a clone continues the count of its
-    origin. A packet beyond that is dropped (`too_many_passes`) or not cloned (`clones_refused`). The same applies
-    beyond `emulator.runtime.memory.ALLOWANCE` packets made from one frame at one instant, which ends exponential
-    duplication.
+    A packet passes ingress at most `max_passes` times, and a clone continues the count of its origin. A packet beyond
+    that is dropped (`too_many_passes`) or not cloned (`clones_refused`). The same applies beyond
+    `emulator.runtime.memory.ALLOWANCE` packets made from one frame at one instant, which ends exponential duplication.
 
     Every packet is accounted for: received packets and their copies have left, were lost by a link, wait in a queue, or
     are counted as dropped by a port's queue or by a field of `SwitchCounters`.
@@ -140,23 +139,37 @@ class Switch:
     # --- program --------------------------------------------------------------------------------------------------
 
     def load(self, json: bytes) -> None:
-        """Compile (or take from the cache) a BMv2 JSON program and start it with empty tables, registers and groups.
+        """Compile a program (or take it from the cache) and start it with empty tables, registers and groups.
 
-        Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
+        Args:
+            json: BMv2 JSON.
+
+        Raises:
+            UnsupportedProgram: The program has a construct that is not supported; the running program stays as it was.
         """
         program = self.compile(json)
         self.start(program, program.new_state())
 
     def compile(self, json: bytes) -> Program:
-        """Compile (or take from the cache) a BMv2 JSON program as `load` does, without starting it.
+        """Compile a program (or take it from the cache) as `load` does, without starting it.
 
-        Raises `emulator.program.UnsupportedProgram`.
+        Args:
+            json: BMv2 JSON.
+
+        Raises:
+            UnsupportedProgram: The program has a construct that is not supported.
         """
         return Program.load(json, traced=self.traced)
 
     def start(self, program: Program, state: ProgramState) -> None:
-        """Run a program that is loaded already. Packets in the queues belong to the old program and are dropped; so do
-        packet-ins that the control plane has not been handed, and packet-outs that have not entered.
+        """Run a compiled program.
+
+        Packets in queues belong to the old program and are dropped. So are packet-ins that the control plane has not
+        received and packet-outs that have not entered.
+
+        Args:
+            program: From `compile`.
+            state: Memory of this switch: `Program.new_state`.
         """
         if program.phv_bytes % 16:
             raise SwitchValueError("it must be a multiple of 16", place="program", value=program.phv_bytes)
@@ -210,9 +223,12 @@ class Switch:
         return tuple(number for number in self._index if number != self.cpu_port)
 
     def set_ports_down(self, ports: Collection[int]) -> None:
-        """Mark these ports as down and all others as up.
+        """Mark ports as down, and all others as up.
 
         Selectors choose no member that watches a port that is down, and replicas go to their backups.
+
+        Args:
+            ports: Numbers of all ports that are down.
         """
         with self.paused():
             self._ports_down = frozenset(ports)
@@ -221,7 +237,15 @@ class Switch:
             self.replication.set_ports_down(self._ports_down)
 
     def add_port(self, number: int, config: PortConfig | None = None) -> None:
-        """Raises SwitchValueError for a number out of range or one that is there already."""
+        """Add a port.
+
+        Args:
+            number: Its number, 0…510.
+            config: Rate, queue depths and overhead; None: the defaults of `PortConfig`.
+
+        Raises:
+            SwitchValueError: The number is out of range or taken, or a setting is out of range.
+        """
         if not 0 <= number < PORT_NUMBERS - 1:
             raise SwitchValueError(
                 f"port {number} is not one of 0 … {PORT_NUMBERS - 2}", place=f"switch {self.device_id}", value=number
@@ -244,9 +268,21 @@ class Switch:
         minimum_share: MinimumShare | EllipsisType | None = ...,
         priority: int | None = None,
     ) -> None:
-        """Change a port at run time; omitted settings stay. `priority` limits the change of depths to that queue.
+        """Change a port at run time; omitted settings stay.
 
         Packets beyond a lowered depth stay; the frame being sent keeps its transmission time.
+
+        Args:
+            number: Number of the port.
+            rate_bps: Rate in bit/s; None: unlimited.
+            queue_packets: Depth of each queue in packets; None: unlimited.
+            queue_bytes: Depth of each queue in bytes; None: unlimited.
+            overhead_bytes: Bytes per frame that take time on the wire and are not in the frame.
+            minimum_share: Exception from strict priority; None: none.
+            priority: Queue whose depths change, 0…7; None: all queues of the port.
+
+        Raises:
+            SwitchValueError: There is no such port, or a value is out of range.
         """
         index = self.port_index(number)
         given: dict[str, Any] = {
@@ -280,11 +316,12 @@ class Switch:
                 self._engine.limit_queue(index, one, queue_packets, queue_bytes)
 
     def port_config(self, number: int) -> PortConfig:
+        """Return the settings of a port. Raises SwitchValueError if the switch has no such port."""
         self.port_index(number)
         return self._config[number]
 
     def port_index(self, number: int) -> int:
-        """Index of a port among its engine's. Raises SwitchValueError if the switch has no such port."""
+        """Return a port's index in the engine's arrays. Raises SwitchValueError if the switch has no such port."""
         if number not in self._index:
             raise SwitchValueError(
                 f"switch {self.device_id} has no port {number}; it has {sorted(self._index)}", value=self.device_id
@@ -292,20 +329,26 @@ class Switch:
         return self._index[number]
 
     def port_counters(self, number: int) -> PortCounters:
+        """Return packets, bytes, drops and depths of a port. Raises SwitchValueError if the switch has no such port."""
         return read_port(self._engine, self.port_index(number))
 
     def port_queues(self, number: int) -> list[Queue]:
-        """The queues of a port, by priority."""
+        """Return the queues of a port, by priority 0…7. Raises SwitchValueError if the switch has no such port."""
         return read_queues(self._engine, self.port_index(number))
 
     @property
     def counters(self) -> SwitchCounters:
+        """Packets of the whole switch, by pipeline and by reason of each drop."""
         return read_counters(self._engine, self._record)
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
     def packet_out(self, frame: bytes) -> None:
-        """Inject a frame at the CPU port, packet-out header included: now, in the fabric's time."""
+        """Inject a frame at the CPU port, at the current time of the fabric.
+
+        Args:
+            frame: The frame, with the program's packet-out header.
+        """
         if self._alone:
             self.forward(frame, self.cpu_port)
         elif self._engine.virtual_time:
@@ -315,8 +358,10 @@ class Switch:
             self._engine.send(self._cpu_sender, as_frames(frame, self._engine.max_frame), 0)
 
     def release_packet_outs(self) -> None:
-        """Let the packet-outs so far enter. The fabric calls this, switch by switch, before time goes on: they come
-        from threads of their own, and their order must not depend on those.
+        """Let the packet-outs so far enter.
+
+        The fabric calls this, switch by switch, before time advances. Packet-outs come from threads of their own, and
+        their order must not depend on the threads' timing.
         """
         if self._packet_outs:
             with self.paused():
@@ -324,8 +369,12 @@ class Switch:
                     self._engine.send(self._cpu_sender, self._packet_outs.popleft(), 0)
 
     def deliver_packet_ins(self, call: Callable[[Callable[[bytes], None], bytes], None] = _call) -> None:
-        """Give the frames of the CPU port to `on_packet_in`, by `call`; without it they are dropped. The fabric and the
-        ports' thread call this.
+        """Give the frames of the CPU port to `on_packet_in`; without it they are dropped.
+
+        The fabric and the ports' thread call this.
+
+        Args:
+            call: Calls the receiver with one frame; a caller may catch its exceptions.
         """
         with self._telling:
             self._packet_ins.extend(self._engine.packet_ins(self._cpu_sender))
@@ -336,10 +385,19 @@ class Switch:
                     call(receiver, frame)
 
     def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
-        """Run one frame through a switch that is in no fabric; return the frames that leave, as (port, frame) in order.
+        """Run one frame through a switch that is in no fabric.
 
-        Frames to the CPU port are among them, and are passed to `on_packet_in` too. `at_ns` advances the switch's
-        clock.
+        Args:
+            frame: The whole frame.
+            port: Port at which it enters.
+            at_ns: Time to which the switch's clock advances first; None: it stays.
+
+        Returns:
+            The frames that leave, as (port, frame) in order. Frames to the CPU port are among them, and are passed to
+            `on_packet_in` too.
+
+        Raises:
+            SwitchValueError: The switch is in a fabric.
         """
         frames = as_frames(frame, self._engine.max_frame)
         with self._telling:
@@ -382,10 +440,19 @@ class Switch:
         ports: NDArray[np.int64] | int = 0,
         repeat: int = 1,
     ) -> DrainResult:
-        """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last sent.
+        """Run frames back to back with no Python in between.
 
-        `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter.
-        Raises SwitchValueError in a fabric.
+        Args:
+            frames: Frames of one size, uint8 (n, size).
+            lengths: Bytes of each frame that count, (n,); None: all.
+            ports: Port at which each enters, (n,), or one number for all.
+            repeat: Times that all frames run.
+
+        Returns:
+            The frames that the last repetition sent.
+
+        Raises:
+            SwitchValueError: The switch is in a fabric, or shapes do not fit.
         """
         if frames.ndim != 2 or not 1 <= frames.shape[1] <= self._engine.max_frame:
             raise SwitchValueError(
@@ -408,7 +475,13 @@ class Switch:
     # --- fabric ---------------------------------------------------------------------------------------------------
 
     def join(self, engine: Engine, seed: int, cpu_sender: int) -> None:
-        """Move to a fabric's engine, with all ports as configured; counters are reset. The fabric calls this."""
+        """Move to a fabric's engine, with all ports as configured; counters are reset. The fabric calls this.
+
+        Args:
+            engine: The fabric's event loop.
+            seed: Seed of the switch's random numbers, 64 bits.
+            cpu_sender: Index of the engine's port that sends to the CPU port.
+        """
         if not self._alone:
             raise SwitchValueError(f"switch {self.device_id} is in a fabric already", value=self.device_id)
         self._alone = False

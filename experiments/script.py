@@ -72,6 +72,7 @@ class ScriptWorkload(ReplicatedJob):
         self._made: dict[int, ScriptWorker] = {}
 
     def gradient(self, worker: int, step: int) -> Floats:
+        """Return the script's gradient. Raises ExperimentError for another shape or type than the weights have."""
         made = self._worker(worker)
         gradient: object = made.gradient(step)
         if not _like(gradient, made.weights):
@@ -82,18 +83,22 @@ class ScriptWorkload(ReplicatedJob):
         return np.asarray(gradient)
 
     def samples(self, worker: int) -> int:
+        """Return the worker's `samples`, by default 1. Raises ExperimentError unless it is an integer of 1 or more."""
         samples = getattr(self._worker(worker), "samples", 1)
         if not isinstance(samples, int) or samples < 1:
             raise ExperimentError(f"{self._script.path}: samples of worker {worker} is {samples!r}; make it 1 or more")
         return samples
 
     def apply_to(self, worker: int, mean: Floats) -> None:
+        """Call the worker's `apply` with the mean gradient."""
         self._worker(worker).apply(mean)
 
     def weights(self, worker: int) -> Floats:
+        """Return the worker's `weights` as an array."""
         return np.asarray(self._worker(worker).weights)
 
     def accuracy(self, worker: int = 0) -> float | None:
+        """Return the worker's `accuracy()`; None: it has no such method."""
         measure = getattr(self._worker(worker), "accuracy", None)
         return None if measure is None else float(measure())
 

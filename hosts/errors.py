@@ -8,7 +8,7 @@ from ..errors import PlacedError
 
 
 class HostError(PlacedError):
-    """Root of this package's errors."""
+    """Base class of this package's errors. Attributes: `place`, `value` and `allowed`."""
 
 
 class InvalidTensor(HostError):

@@ -41,7 +41,8 @@ _QUIET_NS: Final = 1_000_000_000
 class Masked(Protocol):
     """An expected frame with ignored bits, as in PTF's tests: `ptf.mask.Mask`."""
 
-    def pkt_match(self, packet: bytes, /) -> bool: ...
+    def pkt_match(self, packet: bytes, /) -> bool:
+        """True if a received frame equals the expected one except for the ignored bits."""
 
 
 class Network:

@@ -131,6 +131,7 @@ class PtfPort:
         self._port = port_number
 
     def fileno(self) -> int:
+        """Return the descriptor that becomes readable with a frame, for `select`."""
         return self._switch.end(self._port).fileno()
 
     def recv(self) -> tuple[int, int, bytes, float]:
@@ -138,6 +139,7 @@ class PtfPort:
         return DEVICE, self._port, self._switch.end(self._port).recv(_LONGEST_FRAME), time.time()
 
     def get_packet_source(self) -> PtfPort:
+        """Return the object that PTF polls: the port itself."""
         return self
 
     def send(self, packet: bytes) -> int:
@@ -146,12 +148,15 @@ class PtfPort:
         return len(packet)
 
     def down(self) -> None:
+        """Take the port's link down."""
         self._switch.set_link(self._port, up=False)
 
     def up(self) -> None:
+        """Take the port's link up."""
         self._switch.set_link(self._port, up=True)
 
     def mac(self) -> str:
+        """Return the port's MAC address, 02:00:00:00 and its number."""
         return f"02:00:00:00:{self._port >> 8:02x}:{self._port & 255:02x}"
 
 

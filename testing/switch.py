@@ -15,6 +15,8 @@ from .entries import action_of, matches_of, named
 
 
 class Count(NamedTuple):
+    """Value of one counter cell."""
+
     packets: int
     bytes: int
 
@@ -108,6 +110,13 @@ class SwitchUnderTest:
         return cells.read(index)
 
     def set_register(self, name: str, index: int, value: int) -> None:
+        """Write one cell of a register array.
+
+        Args:
+            name: Full or short name of the register.
+            index: Cell, from 0.
+            value: Unsigned value that fits the register's width.
+        """
         cells = self._state.registers[named("register", name, self._state.registers)]
         cells.write(index, value)
 

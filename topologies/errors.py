@@ -8,7 +8,7 @@ from ..errors import PlacedError
 
 
 class TopologyError(PlacedError):
-    """An invalid fabric: the message names the place (file, node or link), the value, and the allowed values."""
+    """An invalid fabric. Attributes name the place (file, node or link), the value, and the allowed values."""
 
 
 class UnsoundFabric(TopologyError):

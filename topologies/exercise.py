@@ -67,6 +67,8 @@ class ExerciseHost:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
+    """Fabric and switch contents of one exercise of the P4 tutorials."""
+
     topology: Topology
     hosts: Mapping[str, ExerciseHost]
     runtime: Mapping[str, RuntimeFile]

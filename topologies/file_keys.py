@@ -114,6 +114,8 @@ class DefaultsKeys(Keys):
 
 
 class HostKeys(Keys):
+    """Keys of one host in a topology file."""
+
     address: Address | None = None
     """Address in 10.0.0.0/12; by default the next free one."""
     mac: str = ""
@@ -125,6 +127,8 @@ class HostKeys(Keys):
 
 
 class SwitchKeys(Keys):
+    """Keys of one switch in a topology file."""
+
     device_id: int | None = None
     """P4Runtime's, 1 … 65534; without, its place in the file."""
     slots: Slots | None = None
@@ -136,6 +140,8 @@ class SwitchKeys(Keys):
 
 
 class LinkKeys(Keys):
+    """Keys of one link in a topology file."""
+
     ends: Ends
     """Two ports, such as s1-p3; a host is named alone, and so is a switch that gives its next free port."""
     rate: Rate | None = None
@@ -161,6 +167,8 @@ class FabricKeys(Keys):
 
 
 class LeafSpineKeys(DefaultsKeys):
+    """Keys of a generated leaf-spine fabric."""
+
     kind: Literal["leaf-spine"]
     leaves: int
     spines: int
@@ -169,11 +177,15 @@ class LeafSpineKeys(DefaultsKeys):
 
 
 class FatTreeKeys(DefaultsKeys):
+    """Keys of a generated fat-tree of `k`-port switches."""
+
     kind: Literal["fat-tree"]
     k: int
 
 
 class JellyfishKeys(DefaultsKeys):
+    """Keys of a generated Jellyfish: a random regular graph of `switches`, each linked to `degree` others."""
+
     kind: Literal["jellyfish"]
     switches: int
     degree: int
@@ -182,6 +194,8 @@ class JellyfishKeys(DefaultsKeys):
 
 
 class RandomKeys(DefaultsKeys):
+    """Keys of a generated random connected graph of `switches` with `links` links."""
+
     kind: Literal["random"]
     switches: int
     links: int

@@ -30,9 +30,26 @@ def leaf_spine(
     target: Target = BMV2,
     name: str = "leaf-spine",
 ) -> Topology:
-    """Every leaf is linked to every spine. `rate_bps` is the hosts' links'; leaf to spine is as fast unless said.
+    """Return a leaf-spine fabric: every leaf is linked to every spine.
 
-    Leaf i is `s<i>`: ports 1…hosts_per_leaf are its hosts', then spine by spine. Spine j's port i goes to leaf i.
+    Leaf i is `s<i>`: ports 1…hosts_per_leaf are its hosts', then spine by spine. Port i of a spine goes to leaf i.
+
+    Args:
+        leaves: Number of leaf switches, 1…255.
+        spines: Number of spine switches, 1…255; 0 only with one leaf.
+        hosts_per_leaf: Hosts of each leaf, 0…254.
+        rate_bps: Rate of the hosts' links in bit/s.
+        uplink_rate_bps: Rate of links between leaves and spines; None: `rate_bps`.
+        delay_ns: Propagation delay of each link.
+        loss: Probability that a frame is lost, per link and direction.
+        queue_packets: Depth of each egress queue in packets.
+        mtu: Largest IPv4 packet in bytes.
+        slots: Aggregation slots of each switch.
+        target: Kind of the switches.
+        name: Name of the fabric.
+
+    Raises:
+        TopologyError: A number is out of range.
     """
     _check_count("leaves", leaves, 1, 255)
     _check_count("spines", spines, 0 if leaves == 1 else 1, 255)
@@ -66,10 +83,24 @@ def fat_tree(
     target: Target = BMV2,
     name: str = "fat-tree",
 ) -> Topology:
-    """The k-ary fat-tree (Al-Fares et al., SIGCOMM 2008): k pods, 5k²/4 switches, k³/4 hosts.
+    """Return the k-ary fat-tree (Al-Fares et al., SIGCOMM 2008): k pods, 5k²/4 switches, k³/4 hosts.
 
     Edge switches come first (pod by pod), then aggregation, then core. Aggregation switch j of each pod is linked to
     the j-th group of k/2 cores; a core's port p goes to pod p.
+
+    Args:
+        k: Ports of each switch: an even number in 2…64.
+        rate_bps: Rate of each link in bit/s.
+        delay_ns: Propagation delay of each link.
+        loss: Probability that a frame is lost, per link and direction.
+        queue_packets: Depth of each egress queue in packets.
+        mtu: Largest IPv4 packet in bytes.
+        slots: Aggregation slots of each switch.
+        target: Kind of the switches.
+        name: Name of the fabric.
+
+    Raises:
+        TopologyError: A number is out of range.
     """
     if k < 2 or k % 2 or k > 64:
         raise TopologyError(f"k {k} is not an even number in 2…64; write it like 4", value=k)

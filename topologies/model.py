@@ -149,6 +149,7 @@ class Switch:
 
     @property
     def mac(self) -> str:
+        """MAC address, from the IPv4 address."""
         return mac_of(self.address)
 
 
@@ -210,6 +211,7 @@ class Link:
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:
+        """Both ends, `a` first."""
         return self.a, self.b
 
 
@@ -220,7 +222,11 @@ _Problem = tuple[Sequence[str | int], str]
 
 @dataclass(frozen=True)
 class Topology:
-    """A sound fabric. Raises `UnsoundFabric` when it is not. The sequences keep the order they were given in."""
+    """A fabric of hosts, switches and links. Sequences keep the order in which they were passed.
+
+    Raises:
+        UnsoundFabric: Names, addresses, device ids or ports clash, or a link's end does not exist.
+    """
 
     name: str
     hosts: tuple[Host, ...]
@@ -243,9 +249,11 @@ class Topology:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
+        """Hosts, then switches."""
         return *self.hosts, *self.switches
 
     def node(self, name: str) -> Node:
+        """Return the host or switch of a name. Raises TopologyError if there is none."""
         match = self._hosts.get(name) or self._switches.get(name)
         if match is None:
             raise TopologyError(
@@ -254,39 +262,43 @@ class Topology:
         return match
 
     def host(self, name: str) -> Host:
+        """Return the host of a name. Raises TopologyError if there is none."""
         if name not in self._hosts:
             raise TopologyError(f'no host "{name}"; there are {_listed(self._hosts)}', place=self.name, value=name)
         return self._hosts[name]
 
     def switch(self, name: str) -> Switch:
+        """Return the switch of a name. Raises TopologyError if there is none."""
         if name not in self._switches:
             raise TopologyError(f'no switch "{name}"; there are {_listed(self._switches)}', place=self.name, value=name)
         return self._switches[name]
 
     def is_host(self, name: str) -> bool:
+        """True if a host has this name; False for switches and unknown names."""
         return name in self._hosts
 
     def is_switch(self, name: str) -> bool:
+        """True if a switch has this name; False for hosts and unknown names."""
         return name in self._switches
 
     def link_at(self, endpoint: Endpoint) -> Link:
-        """The link in a port. Raises `TopologyError` if there is none."""
+        """Return the link of a port. Raises TopologyError if the port has none."""
         if endpoint not in self._link_at:
             raise TopologyError(f"nothing is linked to port {endpoint}", place=self.name, value=str(endpoint))
         return self._link_at[endpoint]
 
     def peer(self, endpoint: Endpoint) -> Endpoint:
-        """The other end of the link in a port."""
+        """Return the other end of a port's link. Raises TopologyError if the port has none."""
         link = self.link_at(endpoint)
         return link.b if link.a == endpoint else link.a
 
     def neighbours(self, node: str) -> Mapping[int, Endpoint]:
-        """Far end of each linked port of a node, in order of port."""
+        """Return the far end of each linked port of a node, by port number in ascending order."""
         self.node(node)
         return self._neighbours[node]
 
     def attached_switch(self, host: str) -> Switch:
-        """The switch that a host hangs on."""
+        """Return the switch that a host's only link leads to."""
         return self._attached[self.host(host).name]
 
     @cached_property

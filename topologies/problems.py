@@ -174,16 +174,19 @@ def any_value(value: object, place: str) -> Iterator[str]:
 
 
 def text_value(value: object, place: str) -> Iterator[str]:
+    """Yield the problem of a value that is not text."""
     if not isinstance(value, str):
         yield wrong(place, value, "text, in quotes")
 
 
 def truth(value: object, place: str) -> Iterator[str]:
+    """Yield the problem of a value that is not true or false."""
     if not isinstance(value, bool):
         yield wrong(place, value, "true or false")
 
 
 def whole_number(value: object, place: str) -> Iterator[str]:
+    """Yield the problem of a value that is not an integer of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         yield wrong(place, value, "a whole number of 0 or more")
 
@@ -199,6 +202,8 @@ def or_nothing(shape: Shape) -> Shape:
 
 
 def list_of(each: Shape) -> Shape:
+    """Return a check of lists, whose items are checked by `each`."""
+
     def check(value: object, place: str) -> Iterator[str]:
         if not isinstance(value, list):
             yield wrong(place, value, "a list")

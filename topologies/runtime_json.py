@@ -61,6 +61,8 @@ class RuntimeRow:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReplica:
+    """Copy of a multicast group or clone session: egress port and replication id."""
+
     port: int
     instance: int
 

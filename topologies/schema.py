@@ -63,9 +63,10 @@ def shipped() -> list[str]:
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a fabric from a YAML file, or from the topology JSON of an exercise (`topologies.exercise`).
+    """Read a fabric from a YAML file, or from the topology JSON of an exercise of the P4 tutorials.
 
-    A name without a file here may be one that ships with Weir (`leaf_spine.yaml`).
+    Args:
+        path: The file; or the name of one that ships with Weir, such as leaf_spine.yaml.
 
     Raises:
         TopologyError: The fabric is invalid; names file, node or link, value and allowed values.
@@ -121,9 +122,14 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
 
 
 def dump_topology(topology: Topology, path: str | Path) -> None:
-    """Write a fabric, every node and link spelled out, so that `load_topology` gives an equal one.
+    """Write a fabric as YAML, every node and link spelled out, so that `load_topology` gives an equal one.
 
-    Raises `TopologyError` when the file cannot be written.
+    Args:
+        topology: The fabric.
+        path: File to write.
+
+    Raises:
+        TopologyError: The file cannot be written.
     """
     data = {
         "name": topology.name,

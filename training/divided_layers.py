@@ -25,10 +25,12 @@ class Gatherer(Protocol):
     """The part of a `Communicator` that divided layers use."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Rank of this worker, 0…`size` − 1."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of workers."""
 
     def all_gather(self, array: Any, *, name: str) -> Any:
         """Return the arrays of all ranks along a new first axis, bit by bit."""

@@ -107,7 +107,8 @@ class Timed(Protocol):
     """A job or a network whose calls end by the clock."""
 
     @property
-    def deadline_ns(self) -> int | None: ...
+    def deadline_ns(self) -> int | None:
+        """Time in ns at which the next call ends by the clock; None: none does."""
 
 
 def run(processes: Processes, clock: IdealClock, jobs: Sequence[Timed], done: Callable[[], bool]) -> None:

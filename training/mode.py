@@ -116,10 +116,12 @@ class Peers(Protocol):
     """
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Rank of this worker, 0…`size` − 1."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of workers."""
 
     def publish(self, name: str, value: object, /) -> int:
         """Let peers pull a copy of the value, until the next one under this name."""

@@ -51,6 +51,8 @@ FIRST_GENERATION: Final = 1
 
 
 class MessageType(IntEnum):
+    """Type of an aggregation message (docs/design.md §2.2)."""
+
     CONTRIBUTION = 1
     RESULT = 2
     SCALE = 3
@@ -62,6 +64,7 @@ class MessageType(IntEnum):
 
     @property
     def has_lanes(self) -> bool:
+        """True if messages of the type carry lanes behind the header."""
         return self in TYPES_WITH_LANES
 
     @property
@@ -74,6 +77,8 @@ TYPES_WITH_LANES: Final = frozenset({MessageType.CONTRIBUTION, MessageType.RESUL
 
 
 class MessageFlag(IntFlag):
+    """Flags of an aggregation message."""
+
     CONGESTION = 0x01
     RETRANSMISSION = 0x02
     LANES = 0x04

@@ -35,6 +35,7 @@ ToHostMessage = control.WorkerPlan | control.ServerPlan | control.Pause | contro
 
 
 def to_host(value: ToHostMessage) -> pb.ToHost:
+    """Encode a message of the controller to a host."""
     match value:
         case control.WorkerPlan():
             return pb.ToHost(worker_plan=_worker_plan(value))
@@ -72,6 +73,7 @@ def read_to_host(message: pb.ToHost) -> ToHostMessage | None:
 
 
 def from_host(value: control.Held | control.Resumed) -> pb.FromHost:
+    """Encode a message of a host to the controller."""
     match value:
         case control.Held():
             held = pb.Held(
@@ -93,6 +95,7 @@ def departures_message(workers: Iterable[control.Departure], *, final: bool) -> 
 
 
 def read_departures(message: pb.Departures) -> tuple[control.Departure, ...]:
+    """Decode the workers that have left a job."""
     return tuple(control.Departure(each.rank, each.host, each.address, each.calls) for each in message.workers)
 
 
@@ -103,6 +106,7 @@ def calls_message(calls: control.Calls, *, asks: bool) -> pb.FromHost:
 
 
 def read_calls(message: pb.Calls) -> control.Calls:
+    """Decode the calls that a worker reports."""
     return control.Calls(
         message.first,
         tuple(control.CallRecord(each.collective, each.name, tuple(each.details)) for each in message.calls),
@@ -111,6 +115,7 @@ def read_calls(message: pb.Calls) -> control.Calls:
 
 
 def read_held(message: pb.Held) -> control.Held:
+    """Decode the rounds that a host holds."""
     return control.Held(
         generation=message.generation,
         first_incomplete=message.first_incomplete,

@@ -152,6 +152,7 @@ class Rejects:
 
     @property
     def total(self) -> int:
+        """Rejected frames of all reasons."""
         return (
             self.truncated
             + self.not_ipv4

@@ -109,6 +109,7 @@ class Aggregation(Packet):
     ]
 
     def post_build(self, header: bytes, payload: bytes) -> bytes:
+        """Fill in the header checksum if it was left out; scapy calls this."""
         if self.checksum is None:
             value = checksum(header[:HEADER_BYTES])
             header = header[:_CHECKSUM_AT] + value.to_bytes(2, "big") + header[_CHECKSUM_AT + 2 :]
@@ -258,6 +259,7 @@ class IndividualReport(Packet):
         return kinds.get(self.inner_type, Raw)(self.inner) if self.inner else NoPayload()
 
     def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
+        """Leave all further bytes to the next report of the group; scapy calls this."""
         return b"", rest
 
 

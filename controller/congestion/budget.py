@@ -72,6 +72,7 @@ class JobStreams:
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
+        """Return the streams of a job's plan."""
         return cls(plan.max_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns, plan.max_copies)
 
 

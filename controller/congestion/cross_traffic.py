@@ -69,6 +69,7 @@ class Uncontrolled:
         return TokenBucket(self.burst_packets, self.rate_bps / (8 * self.packet_bytes))
 
     def runs_at(self, time_ns: int) -> bool:
+        """True if the traffic is declared for a time in ns since the fabric's start."""
         return self.start_ns <= time_ns and (self.stop_ns is None or time_ns < self.stop_ns)
 
 
@@ -197,6 +198,7 @@ class CrossTraffic:
 
     @property
     def rate_bps(self) -> float:
+        """Sum of the pairs' mean rates in bit/s."""
         return sum(pair.rate_bps for pair in self.pairs)
 
     def curve_behind(self, delay_s: Callable[[Hops], float]) -> TokenBucket:

@@ -24,6 +24,7 @@ class Promise:
 
     @classmethod
     def of(cls, budget: LinkBudget) -> Promise:
+        """Return the promise that a link's budget allows, with its inputs as text."""
         most = budget.streams * budget.window
         windows = (
             f" of W {'≤' if budget.windows < most else '='} {budget.window} "

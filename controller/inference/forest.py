@@ -95,7 +95,9 @@ class DecisionTree:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees that vote: the class with the most votes wins, of equals the first."""
+    """An ensemble of decision trees with one vote each. The class with the most votes wins; of equals, the first in
+    `classes`.
+    """
 
     classes: tuple[Label, ...]
     n_features: int
@@ -163,7 +165,11 @@ class Forest:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Decode a file's text. Raises ModelError."""
+        """Decode the text of a model file.
+
+        Raises:
+            ModelError: The text is malformed, or the model is beyond a limit of a switch.
+        """
         try:
             saved = json.loads(text)
             if (saved["format"], saved["version"]) != (FORMAT, VERSION):
@@ -188,7 +194,7 @@ class Forest:
         return forest
 
     def as_json(self) -> str:
-        """The file's text; equal models have equal texts."""
+        """Return the text of a model file; equal models have equal texts."""
         trees = [
             {
                 "feature": list(tree.feature),
@@ -210,7 +216,7 @@ class Forest:
         return json.dumps(saved, separators=(",", ":")) + "\n"
 
     def save(self, path: Path | str) -> None:
-        """Write the file. Raises OSError."""
+        """Write a model file, which `load` and `weir model load` read. Raises OSError."""
         Path(path).write_text(self.as_json())
 
     @property
@@ -238,31 +244,37 @@ class Forest:
         return {feature: tuple(t for f, t in used if f == feature) for feature in sorted({f for f, _ in used})}
 
     def encode(self, samples: ArrayLike) -> NDArray[np.uint8]:
-        """Bytes that a request carries for samples of shape (n, features): shape (n, features).
+        """Encode samples as the bytes that requests carry.
+
+        Args:
+            samples: Numbers of shape (n, features).
+
+        Returns:
+            uint8 of shape (n, features).
 
         Raises:
-            WireError: A value cannot be sent.
+            WireError: A value cannot be encoded.
         """
         return as_bytes(samples, self.n_features, self.edges)
 
     def votes(self, samples: ArrayLike) -> NDArray[np.int64]:
-        """Votes for each class, (n, classes), of samples (n, features)."""
+        """Count votes for each class: int64 (n, classes), for samples (n, features)."""
         return self.votes_of_bytes(self.encode(samples))
 
     def votes_of_bytes(self, encoded: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Votes for each class, (n, classes), of encoded samples (n, features)."""
+        """Count votes for each class: int64 (n, classes), for encoded samples, uint8 (n, features)."""
         votes = np.zeros((len(encoded), len(self.classes)), np.int64)
         for tree in self.trees:
             votes[np.arange(len(encoded)), tree.decide(encoded)] += 1
         return votes
 
     def decide(self, samples: ArrayLike) -> NDArray[np.int64]:
-        """Index of each sample's class, (n,)."""
+        """Return the index of each sample's class: int64 (n,), for samples (n, features)."""
         best: NDArray[np.int64] = self.votes(samples).argmax(axis=1)
         return best
 
     def predict(self, samples: ArrayLike) -> NDArray[Any]:
-        """Class of each sample, (n,)."""
+        """Return the class of each sample: (n,), for samples (n, features), as a switch with the model answers."""
         return np.array(self.classes)[self.decide(samples)]
 
     def check(self) -> None:

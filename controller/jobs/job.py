@@ -106,10 +106,12 @@ class RunningJob:
 
     @property
     def number(self) -> int:
+        """Number of the job, 1…65535."""
         return self.plan.spec.job
 
     @property
     def spec(self) -> JobSpec:
+        """Specification of the job's current plan."""
         return self.plan.spec
 
     @property

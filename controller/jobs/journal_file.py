@@ -83,6 +83,7 @@ class JournalFile:
         self.close()
 
     def close(self) -> None:
+        """Close the file and release its lock."""
         os.close(self._file)
 
     def all(self, kind: str) -> Mapping[str, Any]:

@@ -39,6 +39,7 @@ class JobRecord:
     """The round at which that server begins to sum."""
 
     def as_json(self) -> dict[str, Any]:
+        """Return the record as values that `json.dumps` takes."""
         record = asdict(self)
         record["spec"]["policy"] = self.spec.policy.value
         if self.finals is not None:

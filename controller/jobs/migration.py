@@ -38,6 +38,8 @@ class NoSurvivor(MoveError):
 
 
 class MigrationPhase(Enum):
+    """Phase of a job's move to another tree (docs/design.md §5.2)."""
+
     PAUSING = "pausing"
     SETTLING = "settling"
     RESUMING = "resuming"
@@ -60,6 +62,7 @@ class Settlement:
     """The newest final round with a holder, for a server to know where the job is; empty where nothing is final."""
 
     def is_final(self, round_: int) -> bool:
+        """True if a round's result is known to some host, so that it is fetched and not summed again."""
         return round_ < self.final_below or round_ in self.final_beyond
 
 

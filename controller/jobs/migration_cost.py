@@ -67,10 +67,12 @@ class MigrationBudget:
 
     @classmethod
     def opened(cls, placement: Placement, now: float) -> MigrationBudget:
+        """Return the budget of a job that starts with a placement, at a time in seconds."""
         return cls(placement, placement, now, now)
 
     @property
     def at_baseline(self) -> bool:
+        """True if the job has its baseline placement."""
         return self.current == self.baseline
 
     def update(self, now: float, saved: float) -> None:
@@ -89,6 +91,12 @@ class MigrationBudget:
         return not self.allows_a_move(now) and self.behind >= cost_s and self.behind > 0
 
     def move(self, to: Placement, cost_s: float) -> None:
+        """Charge a move. The placement before it becomes the baseline unless earlier moves are still to be earned.
+
+        Args:
+            to: Placement to which the job moves.
+            cost_s: Time in seconds for which the job pauses.
+        """
         if self.balance >= 0:
             self.baseline, self.balance = self.current, 0.0
         self.balance -= cost_s

@@ -76,9 +76,11 @@ class JobRegistry(Mapping[int, RunningJob]):
         return self.leases.deadline_ns
 
     def address(self, host: str) -> int:
+        """Return a host's IPv4 address as an integer. Raises TopologyError for an unknown host."""
         return int(self._topology.host(host).address)
 
     def host_at(self, address: int) -> str:
+        """Return the name of the host with an IPv4 address."""
         return self._host_at[address]
 
     def living(self, number: int, hosts: Iterable[str]) -> Iterator[str]:

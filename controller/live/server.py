@@ -64,6 +64,7 @@ class LiveServer:
 
     @property
     def url(self) -> str:
+        """Address of the page."""
         return f"http://{self._host}:{self.port}/"
 
     def __enter__(self) -> Self:

@@ -65,6 +65,7 @@ def entry(table: str, match: Mapping[str, FieldValue], *calls: ActionSpec, prior
 
 
 def default_action(table: str, action: ActionSpec) -> Entry:
+    """Return the entry that sets a table's default action."""
     return Entry(table, (), (action,), default=True)
 
 
@@ -77,6 +78,7 @@ class Group:
 
     @property
     def key(self) -> tuple[str, object]:
+        """Identity among a switch's entries."""
         return "multicast group", self.group_id
 
     def __str__(self) -> str:
@@ -96,6 +98,7 @@ class CloneSession:
 
     @property
     def key(self) -> tuple[str, object]:
+        """Identity among a switch's entries."""
         return "clone session", self.session_id
 
     def __str__(self) -> str:
@@ -114,6 +117,7 @@ class ProfileMember:
 
     @property
     def key(self) -> tuple[str, object]:
+        """Identity among a switch's entries."""
         return f"member of {self.profile}", self.member_id
 
     def __str__(self) -> str:
@@ -130,6 +134,7 @@ class ActionGroup:
 
     @property
     def key(self) -> tuple[str, object]:
+        """Identity among a switch's entries."""
         return f"choice of {self.profile}", self.group_id
 
     def __str__(self) -> str:
@@ -147,6 +152,7 @@ class MeterRate:
 
     @property
     def key(self) -> tuple[str, object]:
+        """Identity among a switch's entries."""
         return self.meter, self.index
 
     def __str__(self) -> str:

@@ -84,6 +84,7 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
     def create_task(
         self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None
     ) -> asyncio.Task[_T]:
+        """Create a task whose failure is noted for those that wait for the switch. Arguments are those of finsy."""
         task = super().create_task(coro, background=background, name=name)
         task.add_done_callback(self._note)
         return task

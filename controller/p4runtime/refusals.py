@@ -10,6 +10,8 @@ from .entries import Item
 
 
 class UpdateKind(Enum):
+    """Kind of an update, as P4Runtime's `Update.Type`."""
+
     INSERT = "insert"
     MODIFY = "modify"
     DELETE = "delete"
@@ -69,18 +71,22 @@ class WriteRefused(ControllerError):
 
     @property
     def is_not_found(self) -> bool:
+        """True if every refused update named an entry that does not exist."""
         return all(update.is_not_found for update in self.refused)
 
     @property
     def is_already_exists(self) -> bool:
+        """True if every refused update would insert an entry that exists."""
         return all(update.is_already_exists for update in self.refused)
 
     @property
     def is_resource_exhausted(self) -> bool:
+        """True if every refused update found its table, profile or group full."""
         return all(update.is_resource_exhausted for update in self.refused)
 
     @property
     def is_invalid_argument(self) -> bool:
+        """True if every refused update was malformed for the program."""
         return all(update.is_invalid_argument for update in self.refused)
 
     def __str__(self) -> str:

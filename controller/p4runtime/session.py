@@ -66,6 +66,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PacketIn:
+    """Frame that a switch's program sent to the CPU port, and the port at which it had entered."""
+
     ingress_port: int
     frame: bytes
 
@@ -179,6 +181,7 @@ class SwitchSession:
 
     @property
     def schema(self) -> P4Schema:
+        """P4Info of the program on the switch."""
         return self._switch.p4info
 
     async def __aenter__(self) -> SwitchSession:

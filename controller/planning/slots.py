@@ -72,6 +72,7 @@ class NumberPool:
 
     @property
     def free(self) -> int:
+        """Count of numbers that no owner has."""
         return self.size - sum(length for _, length, _ in self._ranges)
 
     @property

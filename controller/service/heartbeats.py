@@ -46,7 +46,8 @@ class HeartbeatSource(Protocol):
         """Source address and datagram of each that has come; never waits."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the reception of heartbeats."""
 
 
 class HeartbeatSocket:
@@ -78,6 +79,7 @@ class HeartbeatSocket:
 
     @property
     def address(self) -> int:
+        """IPv4 address of the socket as an integer."""
         return int(IPv4Address(self._socket.getsockname()[0]))
 
     def fileno(self) -> int:
@@ -158,6 +160,7 @@ class HeartbeatReader:
 
     @property
     def came(self) -> int:
+        """Count of valid heartbeats, of ended seats too."""
         return self._ended_came + sum(seat.came for seat in self.seats.values())
 
     def read(self, address: int, payload: bytes, now_ns: int) -> tuple[str, Heartbeat] | None:

@@ -104,6 +104,7 @@ class Seating:
         return number
 
     def waits_for(self, number: int, now_ns: int) -> str:
+        """Return the reason as text why a job does not start yet; "" if it does not wait."""
         if awaited := self._awaited(self.jobs[number]):
             return f"waits for {list_seats(awaited)} to join"
         return self._controller.jobs.waiting_for(number, now_ns)
@@ -151,6 +152,7 @@ class Seating:
         return [(seats.calls, seats.round_trip_ns) for seats in first if seats.calls]
 
     def no_job(self, job: int) -> str:
+        """Return the text of a refusal for a number that no job has."""
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
 
     def attend(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:

@@ -195,4 +195,5 @@ class JobSeats:
 
 
 def list_seats(seats: Iterable[Seat]) -> str:
+    """Return seats as text, separated by commas."""
     return ", ".join(map(str, seats))

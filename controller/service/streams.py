@@ -51,6 +51,7 @@ class HostStream:
         self._changed.set()
 
     async def messages(self) -> AsyncIterator[pb.ToHost]:
+        """Yield messages in order, as they are added, until `end`."""
         while True:
             while self._unsent:
                 yield self._unsent.popleft()

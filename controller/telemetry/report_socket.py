@@ -61,6 +61,7 @@ class ReportSocket:
 
     @property
     def port(self) -> int:
+        """UDP port that switches send reports to."""
         return int(self._socket.getsockname()[1])
 
     @property

@@ -58,6 +58,7 @@ class Snapshot:
 
     @property
     def is_fresh(self) -> bool:
+        """True if every watched link has a reading that is not stale."""
         return not self.stale and not self.unmeasured
 
     def __str__(self) -> str:

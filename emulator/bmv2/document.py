@@ -22,11 +22,15 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """Constant of an expression."""
+
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bool:
+    """Boolean constant of an expression."""
+
     value: bool
 
 
@@ -79,6 +83,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """String constant, such as a log message's format."""
+
     value: str
 
 
@@ -87,6 +93,8 @@ Expr = Field | Const | Bool | Param | Lookahead | Op | Ref | Element | Member | 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
+    """One statement: a BMv2 primitive, its arguments, and `where`, its place in the P4 source."""
+
     op: str
     args: tuple[Expr, ...]
     where: str
@@ -94,6 +102,8 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Action:
+    """Action with its parameters (name, width in bits) and statements."""
+
     id: int
     name: str
     params: tuple[tuple[str, int], ...]
@@ -102,6 +112,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Header:
+    """Type of one header instance."""
+
     name: str
     fields: tuple[tuple[str, int, bool], ...]
     """(name, width, signed); the width of a varbit field is the largest that it may have, that of a bit<0> is 0."""
@@ -141,6 +153,8 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
+    """Transition of a parser state: taken if key & mask == value & mask."""
+
     value: int | None
     """None: the default transition, or one on a value set."""
     mask: int | None
@@ -150,6 +164,8 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class ParseState:
+    """State of the parser: statements, then a select on `key`."""
+
     name: str
     ops: tuple[Primitive, ...]
     key: tuple[Expr, ...]
@@ -161,12 +177,16 @@ class ParseState:
 
 @dataclass(frozen=True, slots=True)
 class Parser:
+    """Parser: states by name, from `init_state`."""
+
     init_state: str
     states: Mapping[str, ParseState]
 
 
 @dataclass(frozen=True, slots=True)
 class TableKey:
+    """One field of a table's key; `mask` is applied before the match."""
+
     name: str
     match_kind: MatchKind
     target: Field
@@ -175,6 +195,8 @@ class TableKey:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
+    """Entry that the program declares."""
+
     match: tuple[tuple[str, int, int], ...]
     """(match kind, value or low, mask or high or prefix length)."""
     action_id: int
@@ -186,6 +208,8 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """Match-action table; `next_by_action` is in the order of `action_ids`."""
+
     name: str
     key: tuple[TableKey, ...]
     match_type: MatchKind
@@ -210,6 +234,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
+    """If statement of a control; the names of the next nodes, or None for the end."""
+
     name: str
     condition: Expr
     true_next: str | None
@@ -229,6 +255,8 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
+    """Ingress or egress: nodes by name, from `init`."""
+
     name: str
     init: str | None
     nodes: Mapping[str, Table | Conditional]
@@ -237,6 +265,8 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
+    """Hash or checksum over fields, with the packet's payload if `payload`."""
+
     name: str
     algorithm: str
     inputs: tuple[tuple[Expr, int], ...]
@@ -247,6 +277,8 @@ class Calculation:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
+    """Checksum field that is verified after the parser or updated before the deparser."""
+
     target: Field
     calculation: str
     update: bool
@@ -278,6 +310,8 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
+    """Digest: the fields that one record has."""
+
     id: int
     name: str
     fields: tuple[Field, ...]
@@ -294,6 +328,8 @@ class ValueSet:
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """Program as BMv2 JSON describes it, with every name resolved."""
+
     name: str
     headers: Mapping[str, Header]
     stacks: Mapping[str, Stack]

@@ -130,6 +130,15 @@ class Names:
             self.union_stacks[stack["name"]] = tuple(columns)
 
     def expr(self, item: Any, where: str) -> Expr:
+        """Read an expression.
+
+        Args:
+            item: The expression's JSON.
+            where: Place in the P4 source, for errors.
+
+        Raises:
+            UnsupportedProgram: A name is unknown, or an operation is not supported.
+        """
         if item is None:
             raise UnsupportedProgram("an expression without operand", place=where)
         kind, value = item["type"], item["value"]
@@ -166,6 +175,7 @@ class Names:
         raise UnsupportedProgram(f"operand of type '{kind}' ({value}) is not supported", place=where, value=kind)
 
     def field(self, value: list[str], where: str) -> Field:
+        """Read [header, field]. Raises UnsupportedProgram for an unknown one."""
         header, name = value
         if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
             raise UnsupportedProgram(f"no field {header}.{name} in the program", place=where, value=header)
@@ -219,6 +229,7 @@ class Names:
         raise UnsupportedProgram(f"operator '{op}' is not supported", place=where, value=op)
 
     def primitive(self, item: JsonObject, fallback: str) -> Primitive:
+        """Read a statement; `fallback` is its place if the JSON has none. Raises UnsupportedProgram."""
         where = where_of(item, fallback)
         if not isinstance(item["op"], str):
             raise UnsupportedProgram(f"op {item['op']!r} is not the name of a primitive", place=where, value=item["op"])
@@ -228,6 +239,7 @@ class Names:
         return Primitive(item["op"], args, where)
 
     def key_width(self, part: Expr, where: str) -> int:
+        """Return the width in bits of one expression of a select. Raises UnsupportedProgram."""
         match part:
             case Field() | Member():
                 return self._width(part)
@@ -254,4 +266,5 @@ class Names:
         return 1 if part.name == "$valid$" else self._header_type(part.header).width(part.name)
 
     def width(self, field: Field) -> int:
+        """Return a field's width in bits; 1 for a header's validity."""
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)

@@ -22,6 +22,8 @@ class UnsupportedProgram(EmulatorError):
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
+    """One field of a table's key; width in bits."""
+
     name: str
     match_kind: MatchKind
     width: int
@@ -29,6 +31,8 @@ class KeyField:
 
 @dataclass(frozen=True, slots=True)
 class ActionSchema:
+    """Name and parameters of an action."""
+
     name: str
     params: tuple[tuple[str, int], ...]
     """(name, width in bits), in the order of `ActionCall.params`."""
@@ -36,6 +40,8 @@ class ActionSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
+    """Key, actions and resources of a table, by name."""
+
     name: str
     egress: bool
     """True if the table is in egress; else it is in ingress."""
@@ -60,6 +66,8 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class ActionProfileSchema:
+    """Action profile, or action selector if `selector`."""
+
     name: str
     size: int
     selector: bool
@@ -69,6 +77,8 @@ class ActionProfileSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisterSchema:
+    """Register array: `size` cells of `width` bits."""
+
     name: str
     size: int
     width: int
@@ -76,6 +86,8 @@ class RegisterSchema:
 
 @dataclass(frozen=True, slots=True)
 class CounterSchema:
+    """Counter array, or direct counter of a table."""
+
     name: str
     size: int
     table: str | None
@@ -84,6 +96,8 @@ class CounterSchema:
 
 @dataclass(frozen=True, slots=True)
 class MeterSchema:
+    """Meter array, or direct meter of a table."""
+
     name: str
     size: int
     unit: Literal["bytes", "packets"]
@@ -93,6 +107,8 @@ class MeterSchema:
 
 @dataclass(frozen=True, slots=True)
 class ValueSetSchema:
+    """Parser value set of at most `size` members."""
+
     name: str
     size: int
     widths: tuple[int, ...]
@@ -101,6 +117,8 @@ class ValueSetSchema:
 
 @dataclass(frozen=True, slots=True)
 class DigestSchema:
+    """Id and fields of a digest."""
+
     name: str
     id: int
     fields: tuple[int, ...]

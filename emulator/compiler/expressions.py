@@ -35,10 +35,12 @@ class Number:
 
     @property
     def signed(self) -> bool:
+        """True if the range has negative values."""
         return self.low < 0
 
 
 def bits_for(low: int, high: int) -> int:
+    """Return the width in bits of the smallest integer type for low … high; two's complement if low < 0."""
     if low >= 0:
         return max(1, high.bit_length())
     return max((-low - 1).bit_length(), high.bit_length()) + 1
@@ -57,11 +59,13 @@ class Expressions:
     # ---- truth
 
     def is_boolean(self, expr: Expr) -> bool:
+        """True if an expression's value is a truth value, not a number."""
         if isinstance(expr, Bool):
             return True
         return isinstance(expr, Op) and (expr.op in _BOOLEANS or (expr.op == "?" and self.is_boolean(expr.args[1])))
 
     def truth(self, expr: Expr) -> IRValue:
+        """Return code that computes a boolean expression, of type i1. Raises UnsupportedProgram."""
         builder = self.frame.builder
         match expr:
             case Bool(value):

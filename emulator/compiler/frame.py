@@ -28,6 +28,7 @@ IRValue = Any
 
 
 def int_type(width: int) -> IRValue:
+    """Return LLVM's integer type of `width` bits."""
     return ir.IntType(width)
 
 
@@ -90,6 +91,8 @@ class HeaderPlace:
 
 @dataclass(slots=True)
 class Frame:
+    """Function under construction: its arguments, its local variables, and access to the packet's fields."""
+
     document: Document
     layout: Layout
     module: IRValue
@@ -130,9 +133,11 @@ class Frame:
             self.builder.branch(self.function.blocks[1])
 
     def block(self, name: str) -> IRValue:
+        """Append a basic block to the function."""
         return self.function.append_basic_block(name)
 
     def alloca(self, type_: IRValue, zero: bool = True, name: str = "") -> IRValue:
+        """Allocate a local variable in the entry block; zeroed unless `zero` is False."""
         builder = ir.IRBuilder(self.entry)
         place = builder.alloca(type_, name=name)
         if zero:
@@ -141,6 +146,7 @@ class Frame:
         return place
 
     def at(self, base: IRValue, offset: int | IRValue) -> IRValue:
+        """Return the address `offset` bytes behind `base`."""
         if isinstance(offset, int):
             if offset == 0:
                 return base
@@ -150,12 +156,14 @@ class Frame:
     # ---- the packet record
 
     def load_packet(self, name: str, width: int = 32) -> IRValue:
+        """Load a field of the packet's record (`emulator.abi.PACKET`) as an integer of `width` bits."""
         dtype, offset = PACKET.fields[name][:2]  # type: ignore[index]
         stored = int_type(dtype.itemsize * 8)
         value = self.builder.load(self.at(self.packet, offset), typ=stored, align=dtype.itemsize)
         return fit(self.builder, value, width)
 
     def store_packet(self, name: str, value: IRValue) -> None:
+        """Store an integer of any width in a field of the packet's record (`emulator.abi.PACKET`)."""
         dtype, offset = PACKET.fields[name][:2]  # type: ignore[index]
         value = fit(self.builder, value, dtype.itemsize * 8)
         self.builder.store(value, self.at(self.packet, offset), align=dtype.itemsize)
@@ -163,6 +171,7 @@ class Frame:
     # ---- fields
 
     def width(self, target: Field) -> int:
+        """Return a field's width in bits."""
         return self.describe(target)[1]
 
     def describe(self, target: Field) -> tuple[int, int, bool]:
@@ -211,6 +220,9 @@ class Frame:
         return fit(builder, value, width)
 
     def store_in(self, header: HeaderPlace, name: str, value: IRValue) -> None:
+        """Store an integer in a field of a header, or its validity in "$valid$". Raises UnsupportedProgram for a
+        varbit.
+        """
         if name == "$valid$":
             self.set_validity_bit(header, value)
             return
@@ -289,6 +301,7 @@ class Frame:
         return self.at(self.phv, self.layout.next_offset[counter])
 
     def is_valid(self, header: str) -> IRValue:
+        """Return a header's validity, of type i1; metadata is always valid."""
         return const(1, 1) if header in self.metadata else self.is_valid_at(self.place(header))
 
     def is_valid_at(self, place: HeaderPlace) -> IRValue:
@@ -356,10 +369,12 @@ class Frame:
     # ---- memory
 
     def copy(self, target: IRValue, source: IRValue, size: int | IRValue) -> None:
+        """Copy `size` bytes between two places that do not overlap."""
         memcpy = self.module.declare_intrinsic("llvm.memcpy", [PTR, PTR, I64])
         length = const(64, size) if isinstance(size, int) else size
         self.builder.call(memcpy, [target, source, length, const(1, 0)])
 
     def zero(self, target: IRValue, size: int) -> None:
+        """Set `size` bytes to 0."""
         memset = self.module.declare_intrinsic("llvm.memset", [PTR, I64])
         self.builder.call(memset, [target, const(8, 0), const(64, size), const(1, 0)])

@@ -24,6 +24,7 @@ def add_header(frame: Frame, place: HeaderPlace) -> None:
 
 
 def remove_header(frame: Frame, place: HeaderPlace) -> None:
+    """Make a header invalid and subtract its bytes from the packet's length if it was valid."""
     builder = frame.builder
     gone = builder.neg(fit(builder, frame.header_bytes(place), 32))
     frame.add_to_length(builder.select(frame.is_valid_at(place), gone, const(32, 0)))
@@ -31,6 +32,7 @@ def remove_header(frame: Frame, place: HeaderPlace) -> None:
 
 
 def assign_header(frame: Frame, target: HeaderPlace, source: HeaderPlace) -> None:
+    """Copy a header with its validity. Raises UnsupportedProgram for headers of different sizes."""
     if frame.fixed_bytes(target.header) != frame.fixed_bytes(source.header):
         raise UnsupportedProgram(
             f"assignment of header {source.header.name} to {target.header.name}, which is of another size",
@@ -52,6 +54,7 @@ def assign_all(frame: Frame, targets: Sequence[str], sources: Sequence[str]) -> 
 
 
 def assign_stack(frame: Frame, target: str, source: str) -> None:
+    """Copy a stack of headers or unions: all elements, and the count of filled ones."""
     document = frame.document
     columns = zip(columns_of(frame, target), columns_of(frame, source), strict=True)
     for to, of in columns:
@@ -60,6 +63,7 @@ def assign_stack(frame: Frame, target: str, source: str) -> None:
 
 
 def columns_of(frame: Frame, stack: str) -> tuple[str, ...]:
+    """Return the header stacks that make up a stack: one per member of a union, or itself."""
     return frame.document.union_stacks.get(stack, (stack,))
 
 

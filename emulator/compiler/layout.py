@@ -47,6 +47,8 @@ _WRITING: Final = frozenset({"assign", "set", "extract", "extract_VL", "add_head
 
 @dataclass(frozen=True, slots=True)
 class RegisterPlace:
+    """Place of a register array in a switch's memory. Sizes and offsets are in bytes, `width` in bits."""
+
     rows: int
     """Offset of row 0 in the state."""
     stride: int
@@ -59,6 +61,8 @@ class RegisterPlace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
+    """Byte offsets of headers and metadata in a packet's memory (PHV) and of resources in a switch's state."""
+
     header_offset: dict[str, int]
     header_stride: dict[str, int]
     """Bytes from one element of a header stack to the next, by the stack's name."""
@@ -189,6 +193,7 @@ def digest_places(digest: Digest, document: Document) -> tuple[tuple[int, int], 
 
 
 def digest_slot_bytes(digest: Digest, document: Document) -> int:
+    """Return the bytes of one record: every field in whole words of 8 bytes."""
     return sum((document.width(field) + 63) // 64 * 8 for field in digest.fields) or 8
 
 

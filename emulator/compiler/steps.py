@@ -72,6 +72,7 @@ def logged_width(document: Document, value: Expr) -> tuple[int, bool]:
 
 
 def max_notes(document: Document) -> int:
+    """Return the largest number of notes that one pass of a pipeline can make."""
     return len(traced_tables(document)) + _MAX_LOGS + _MAX_STATES
 
 

@@ -97,6 +97,7 @@ def invalid(message: str) -> Refusal:
 
 
 def unimplemented(message: str) -> Refusal:
+    """Return a refusal with the code UNIMPLEMENTED."""
     return Refusal(Code.UNIMPLEMENTED, message)
 
 

@@ -49,6 +49,7 @@ class Roles:
         return name in self._configs
 
     def config(self, name: str) -> _Config | None:
+        """Return a role's configuration; None: its primary has set none."""
         return self._configs.get(name)
 
     def check(self, role: p4r.Role) -> _Config | None:
@@ -84,6 +85,7 @@ class Roles:
         return not any(other is not None and object_id in other.exclusive_p4_ids for other in self._configs.values())
 
     def may_set_pipeline(self, name: str) -> bool:
+        """True if a role may set the device's pipeline."""
         config = self._configs.get(name)
         return config is None or config.can_push_pipeline
 

@@ -120,6 +120,7 @@ def send_by_call(loop: Any, world: Any, nic: Any, first: Any) -> Any:
 
 @native
 def send(loop: Any, world: Any, nic: Any, first: Any) -> Any:
+    """Send a list of packets, `first` at its head, by the interface's ring if it has one."""
     if nic.send_ring != 0:
         return send_by_ring(loop, world, nic, first)
     return send_by_call(loop, world, nic, first)

@@ -118,6 +118,8 @@ load_u32 = _integer(32)
 
 @intrinsic
 def store_u16(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store the low 16 bits of a value at an address of any alignment."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(16).as_pointer())
         builder.store(builder.trunc(arguments[1], ir.IntType(16)), pointer, align=1)

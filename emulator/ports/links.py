@@ -27,6 +27,7 @@ class InterfaceWatch:
         self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
     def fileno(self) -> int:
+        """Return the descriptor that becomes readable with a change, for `select`."""
         return self._changes.fileno()
 
     def drain(self) -> None:
@@ -45,6 +46,7 @@ class InterfaceWatch:
         return frozenset(port for port, (name, index) in self._interfaces.items() if not self._is_up(name, index))
 
     def close(self) -> None:
+        """Close the sockets by which changes and flags are read."""
         self._changes.close()
         self._asking.close()
 

@@ -82,6 +82,10 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
+    """Files in PEM: key and certificate of the server, and the authorities of clients (None: no client needs a
+    certificate).
+    """
+
     key: Path
     certificate: Path
     client_roots: Path | None
@@ -89,6 +93,8 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
+    """Options of the command `weir-switch`."""
+
     program: Path | None
     interfaces: dict[int, str]
     device_id: int

@@ -100,6 +100,7 @@ class Interface:
         return self.missed
 
     def close(self) -> None:
+        """Unmap the rings and close both sockets."""
         for ring in (self.ring, self.send_ring):
             if ring is not None:
                 ring.close()

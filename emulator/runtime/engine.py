@@ -62,6 +62,7 @@ class Records:
         self.count = 0
 
     def append(self, **fields: int | float) -> int:
+        """Add a record and return its index. The array may move, so that addresses become invalid."""
         if self.count == len(self.data):
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
         record = self.data[self.count]
@@ -72,6 +73,7 @@ class Records:
 
     @property
     def address(self) -> int:
+        """Address of record 0, valid until the next `append`."""
         return int(self.data.ctypes.data)
 
 
@@ -127,6 +129,16 @@ class Engine:
             return index
 
     def add_host(self, poll_ns: int = 0, sink: bool = False, cpu: bool = False) -> int:
+        """Add a host.
+
+        Args:
+            poll_ns: Period at whose multiples the host receives frames; 0: at once.
+            sink: True if frames are only counted.
+            cpu: True for the control plane of a switch.
+
+        Returns:
+            Index of the host.
+        """
         with self.lock:
             index = self.hosts.append(poll_ns=poll_ns, sink=sink, cpu=cpu, timer_ns=NONE, timer_event=NONE, tap=NONE)
             if self.hosts.count > len(self._due):
@@ -135,6 +147,7 @@ class Engine:
             return index
 
     def connect(self, a: int, b: int) -> None:
+        """Link two ports, by index, in both directions."""
         self.ports.data[a]["peer"] = b
         self.ports.data[b]["peer"] = a
 
@@ -176,6 +189,7 @@ class Engine:
 
     @property
     def now_ns(self) -> int:
+        """Virtual time in ns."""
         now: int = self.world.now
         return now
 
@@ -210,6 +224,7 @@ class Engine:
             self._call(memory.OP_SEND)
 
     def set_timer(self, host: int, at_ns: int) -> None:
+        """Set a host's timer to a time in ns; NONE: no timer."""
         with self.lock:
             self.world.host, self.world.at = host, at_ns
             self._call(memory.OP_TIMER)
@@ -225,6 +240,21 @@ class Engine:
         jitter: float,
         key: int,
     ) -> int:
+        """Send a frame again and again, in native code.
+
+        Args:
+            port: Index of the NIC's port.
+            frame: The frame, uint8 (bytes,).
+            priority: Queue of the NIC, 0…7.
+            interval_ns: Mean time between two frames.
+            start_ns: Time of the first one.
+            stop_ns: Time after which none is sent; UNLIMITED: never.
+            jitter: Gaps are stretched by a factor drawn uniformly from 1 ± this.
+            key: Seed of the draws, 64 bits.
+
+        Returns:
+            Index of the flow.
+        """
         with self.lock:
             self._flow_frames.append(frame)
             index = self.flows.append(
@@ -256,6 +286,11 @@ class Engine:
             self._arguments(meter=function, meter_argument=argument)
 
     def add_trace(self, port: int, priority: int | None, interval_ns: int) -> int:
+        """Sample the depth of a port's queue every `interval_ns` from now on; priority None: all its queues together.
+
+        Returns:
+            Index of the trace.
+        """
         with self.lock:
             queue = NONE if priority is None else port * PRIORITIES + priority
             index = self.traces.append(port=port, queue=queue, interval_ns=interval_ns)
@@ -267,6 +302,7 @@ class Engine:
             return index
 
     def trace(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return a trace's times (ns) and depths (packets), int64 (n,) each, as copies."""
         count = int(self.traces.data[index]["count"])
         times, depths = self._trace_buffers[index]
         return times[:count].copy(), depths[:count].copy()
@@ -335,10 +371,12 @@ class Engine:
 
     @property
     def packets_in_use(self) -> int:
+        """Packets in queues, on links, at hosts and in pipelines."""
         return self._packets - int(self.world.free_count)
 
     @property
     def pool_packets(self) -> int:
+        """Packets that the pool holds, used and free."""
         return self._packets
 
     # --- memory ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ HEAP_RESERVE: Final = 16
 
 @native
 def before(time: Any, sequence: Any, event: Any) -> Any:
+    """True if (time, sequence) comes before an event's: the order of the event queue."""
     return time < event.time or (time == event.time and sequence < event.sequence)
 
 

@@ -12,6 +12,7 @@ from .packets import data_of, release
 
 @native
 def add_due(world: Any, host: Any, host_index: Any) -> None:
+    """Append a host to those that are due at this instant, once."""
     if host.due == 0:
         host.due = 1
         due_at(world.due, world.due_count).host = host_index
@@ -158,6 +159,7 @@ def drain(world: Any) -> Any:
 
 @native
 def discard(world: Any, host: Any) -> None:
+    """Release all packets that wait for a host."""
     packet = host.head
     for _ in range(host.pending_packets):
         following = meta_at(world.meta, packet).next

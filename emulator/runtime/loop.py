@@ -97,6 +97,7 @@ def serve_ready(world: Any) -> Any:
 
 @native
 def arrive(world: Any, port_index: Any, packet: Any) -> None:
+    """Hand a packet that has arrived at a port to its switch or host, and count it."""
     port = port_at(world.ports, port_index)
     port.rx_packets += 1
     port.rx_bytes += meta_at(world.meta, packet).length
@@ -136,6 +137,7 @@ def generate(world: Any, flow_index: Any) -> None:
 
 @native
 def sample(world: Any, trace_index: Any) -> None:
+    """Append the present depth to a trace, and schedule its next sample."""
     trace = trace_at(world.traces, trace_index)
     depth = port_at(world.ports, trace.port).depth_packets
     if trace.queue >= 0:

@@ -86,6 +86,8 @@ def store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def load_byte(typing_context: Any, address: Any) -> Any:
+    """Load the unsigned byte at an address as int64."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load(_pointer(builder, arguments[0])), _I64)
 
@@ -94,6 +96,8 @@ def load_byte(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def store_byte(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store the low byte of a value at an address."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(builder.trunc(arguments[1], _I8), _pointer(builder, arguments[0]))
         return context.get_dummy_value()
@@ -115,6 +119,8 @@ def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
 
 @intrinsic
 def clear(typing_context: Any, target: Any, size: Any) -> Any:
+    """Set `size` bytes from an address on to 0."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         cgutils.memset(builder, _pointer(builder, arguments[0]), arguments[1], 0)
         return context.get_dummy_value()

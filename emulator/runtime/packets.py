@@ -25,6 +25,7 @@ def record_address(world: Any, switch: Any, packet: Any) -> Any:
 
 @native
 def record_of(world: Any, switch: Any, packet: Any) -> Any:
+    """Return a packet's record (`emulator.abi.PACKET`)."""
     return packet_at(record_address(world, switch, packet), 0)
 
 
@@ -45,6 +46,7 @@ def allocate(world: Any) -> Any:
 
 @native
 def release(world: Any, packet: Any) -> None:
+    """Return a packet to the pool."""
     meta_at(world.meta, packet).next = world.free_head
     world.free_head = packet
     world.free_count += 1

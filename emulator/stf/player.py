@@ -74,6 +74,8 @@ _COMPARE: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PlayedScript:
+    """Result of one STF script."""
+
     failures: tuple[str, ...]
     """Unmet expectations, each with `file:line`; empty if the test passed."""
     notes: tuple[str, ...]

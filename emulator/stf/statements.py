@@ -42,6 +42,8 @@ class StfError(EmulatorError):
 
 @dataclass(frozen=True, slots=True)
 class Packet:
+    """`packet PORT DATA`: a frame that enters."""
+
     line: int
     port: int
     frame: bytes
@@ -49,6 +51,8 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
+    """`expect PORT DATA`: a frame that must leave."""
+
     line: int
     port: int
     pattern: str | None
@@ -66,17 +70,23 @@ class NoPacket:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
+    """`wait`: frames so far are processed before the next statement."""
+
     line: int
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """An action with its arguments (name, value)."""
+
     name: str
     arguments: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
+    """`add TABLE …`: a table entry."""
+
     line: int
     table: str
     priority: int | None
@@ -89,6 +99,8 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
+    """`setdefault TABLE ACTION(…)`: a table's default action."""
+
     line: int
     table: str
     call: Call
@@ -96,11 +108,15 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAll:
+    """`remove all`: deletes all table entries."""
+
     line: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter:
+    """`check_counter NAME(INDEX) …`: compares a counter."""
+
     line: int
     name: str
     index: int | str
@@ -113,6 +129,8 @@ class CheckCounter:
 
 @dataclass(frozen=True, slots=True)
 class CheckRegister:
+    """`check_register NAME(INDEX) …`: compares a register's cell."""
+
     line: int
     name: str
     index: int
@@ -139,5 +157,7 @@ Statement = (
 
 @dataclass(frozen=True, slots=True)
 class StfTest:
+    """Statements of one file, in order."""
+
     path: Path
     statements: tuple[Statement, ...]

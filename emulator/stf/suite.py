@@ -33,6 +33,8 @@ _INCLUDE: Final = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MU
 
 
 class Verdict(StrEnum):
+    """Outcome of one test of a suite."""
+
     PASSED = "passed"
     FAILED = "failed"
     REFUSED = "refused"
@@ -43,6 +45,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
+    """Outcome of one test, with the reason if it did not pass."""
+
     test: str
     verdict: Verdict
     detail: str

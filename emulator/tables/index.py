@@ -28,9 +28,11 @@ class Index(Protocol):
     def put(self, key: int, mask: int, order: int, row: int) -> None:
         """Add a row, or replace the one with the same key, mask and order."""
 
-    def remove(self, key: int, mask: int, order: int) -> None: ...
+    def remove(self, key: int, mask: int, order: int) -> None:
+        """Remove the row of a key, mask and order."""
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """Remove all rows."""
 
     def hold(self) -> None:
         """Begin to collect changes, which makes them cheaper and delays when packets see them."""
@@ -76,6 +78,7 @@ class Slots:
         return left
 
     def remove(self, key: int) -> None:
+        """Remove a packed key; its place becomes a tombstone."""
         del self.rows[key]
         write_word(self.address + 8 * self._places.pop(key), _DELETED)
 
@@ -145,6 +148,8 @@ class _Published:
 
 
 class ExactIndex:
+    """Hash of packed keys, for tables without masks."""
+
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._layout = layout
         self._slots = Slots(layout.words)
@@ -152,6 +157,7 @@ class ExactIndex:
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
+        """Remove all rows."""
         left, self._slots = self._slots.block, Slots(self._layout.words)
         self._published.change(left)
 
@@ -159,6 +165,7 @@ class ExactIndex:
         return struct.pack("<2Q", self._slots.address, self._slots.mask) if self._slots.rows else b""
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
+        """Same contract as `Index.put`."""
         first = not self._slots.rows
         left = self._slots.put(key, row)
         if left is not None:
@@ -167,6 +174,7 @@ class ExactIndex:
             self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
+        """Remove the row of a key; `mask` and `order` do not matter."""
         self._slots.remove(key)
         if not self._slots.rows:
             self._published.change()
@@ -196,6 +204,7 @@ class TupleIndex:
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
+        """Remove all rows."""
         left, self._groups = [group.slots.block for group in self._groups.values()], {}
         self._published.change(*left)
 
@@ -211,6 +220,7 @@ class TupleIndex:
         return b"".join(parts)
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
+        """Same contract as `Index.put`. Of rows with one key and mask, packets see the one of the largest order."""
         group = self._groups.get(mask)
         before = group.best if group is not None else -1
         if group is None:
@@ -229,6 +239,7 @@ class TupleIndex:
             self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
+        """Remove a row; of those left with its key and mask, packets see the one of the largest order."""
         group = self._groups[mask]
         ranked = group.ranked[key]
         del ranked[bisect.bisect_left(ranked, (order, 0))]
@@ -254,6 +265,7 @@ class RangeIndex:
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
+        """Remove all rows."""
         self._rows = []
         self._published.change()
 
@@ -265,6 +277,7 @@ class RangeIndex:
         return bisect.bisect_left(self._rows, (-order, key, mask, 0))
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
+        """Same contract as `Index.put`."""
         at = self._find(key, mask, order)
         if at < len(self._rows) and self._rows[at][:3] == (-order, key, mask):
             self._rows[at] = (-order, key, mask, row)
@@ -273,5 +286,6 @@ class RangeIndex:
         self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
+        """Remove a row and shift those behind it."""
         del self._rows[self._find(key, mask, order)]
         self._published.change()

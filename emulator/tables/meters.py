@@ -58,6 +58,7 @@ class MeterCell:
         self._address = address
 
     def get(self) -> MeterRates | None:
+        """Return the rates of the cell; None: it has none and calls every packet green."""
         kind, peak, peak_burst, _, _, committed, committed_burst, _, _ = self._config()
         rate = committed * _MICROSECONDS
         if kind == SINGLE_RATE:
@@ -77,6 +78,7 @@ class MeterCell:
             ctypes.memmove(self._address, content, len(content))
 
     def counts(self) -> ColorCounts:
+        """Return packets and bytes by colour."""
         content = ctypes.string_at(self._address + METER_COUNTS_AT, _COUNTS.size)
         green, green_bytes, yellow, yellow_bytes, red, red_bytes = _COUNTS.unpack(content)
         return ColorCounts((green, green_bytes), (yellow, yellow_bytes), (red, red_bytes))

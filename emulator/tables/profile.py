@@ -117,10 +117,12 @@ class ActionProfile:
 
     @property
     def members(self) -> Mapping[int, ActionCall]:
+        """Members by id; read-only."""
         return MappingProxyType(self._members)
 
     @property
     def groups(self) -> Mapping[int, GroupMembers]:
+        """Groups by id; read-only, empty unless the profile is a selector."""
         return MappingProxyType(self._groups)
 
     # ---- members

@@ -61,6 +61,8 @@ def hash_words(words: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
+    """Place of one field in a table's packed key."""
+
     kind: MatchKind
     width: int
     position: int
@@ -69,6 +71,8 @@ class KeyPlace:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
+    """Layout of a table's rows in memory, in bytes; `words` is the packed key's length in words of 8 bytes."""
+
     strategy: Strategy
     keys: tuple[KeyPlace, ...]
     words: int
@@ -92,6 +96,7 @@ def param_offsets(action: Action) -> tuple[int, ...]:
 
 
 def param_bytes(width: int) -> int:
+    """Return the bytes of an action parameter of `width` bits: whole words of 8 bytes."""
     return (width + 63) // 64 * 8
 
 

@@ -249,6 +249,7 @@ class Table:
 
     @property
     def default(self) -> TableAction:
+        """The default action; None: a miss does nothing."""
         return self._default
 
     def set_default(self, action: TableAction | None) -> None:

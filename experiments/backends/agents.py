@@ -30,7 +30,9 @@ class ProtocolCore(Protocol):
     """Interface that the worker's and the parameter server's protocol cores share."""
 
     @property
-    def plan(self) -> WorkerPlan | ServerPlan: ...
+    def plan(self) -> WorkerPlan | ServerPlan:
+        """Plan that the core follows."""
+
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:
         """Process datagrams that arrived at `now_ns`."""
 
@@ -75,6 +77,7 @@ class VirtualHost:
 
     @property
     def now_ns(self) -> int:
+        """Virtual time in ns."""
         return self._fabric.now_ns
 
     def attach(self, core: ProtocolCore) -> None:
@@ -137,6 +140,7 @@ class HostAgent(Generic[AnyCore]):
 
     @property
     def rejects(self) -> Rejects:
+        """Frames of the host that no core received, by reason."""
         return self.host.rejects
 
     def handle(self, wake: Wake) -> None:
@@ -165,6 +169,7 @@ class VirtualWorker(HostAgent[WorkerCore]):
 
     @property
     def rank(self) -> int:
+        """Rank of this worker, 0…n − 1."""
         return self.core.plan.rank
 
     @property

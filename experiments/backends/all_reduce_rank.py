@@ -45,10 +45,12 @@ class Rank:
     """Rendezvous of Gloo's ranks: HOST:PORT at rank 0."""
 
     def dump(self) -> str:
+        """Return the work as JSON, for `load` in the process."""
         return TypeAdapter(Rank).dump_json(self).decode()
 
     @classmethod
     def load(cls, text: str) -> Rank:
+        """Decode JSON of `dump`."""
         return TypeAdapter(Rank).validate_json(text)
 
 

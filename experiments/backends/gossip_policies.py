@@ -67,6 +67,9 @@ class PublishedPolicies:
         """Instant, name and policy of every version, for plots."""
 
     def row(self, rank: int, policy: str, source: str) -> tuple[Floats, Floats]:
+        """Return one worker's probabilities and pull weights, float64 (n,) each by rank; renewed once per period of
+        the source.
+        """
         key, now_ns = (policy, source), self._now_ns()
         if key not in self._publishers:
             self._publishers[key] = PolicyPublisher(POLICIES.describe(policy).compute)
@@ -94,6 +97,7 @@ class PublishedPolicies:
             return None
 
     def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
+        """Record the duration in ns of one pull from a peer, from which the next policies are computed."""
         self._averages.observe(rank, peer, duration_ns * 1e-9)
 
     def _seconds(self, source: str) -> Floats:

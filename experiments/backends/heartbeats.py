@@ -56,6 +56,7 @@ class VirtualHeartbeats:
 
     @property
     def delivered(self) -> int:
+        """Count of heartbeats that have arrived."""
         return len(self.delays_ns)
 
     def beat(self, workers: Sequence[VirtualWorker]) -> int:

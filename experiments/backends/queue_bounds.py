@@ -23,6 +23,7 @@ class Excess:
 
     @property
     def text(self) -> str:
+        """The excess in words: packets, time in ms, bound."""
         return f"held {self.packets} packets by {self.by_ns / 1e6:.3f} ms; its bound was {self.bound:.0f}"
 
 

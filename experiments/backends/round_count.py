@@ -38,6 +38,7 @@ class Rounds:
 
     @property
     def total(self) -> int:
+        """Rounds of both kinds together."""
         return self.chunks + self.scales
 
     def bytes(self, lanes: int) -> int:

@@ -46,10 +46,12 @@ class WorkerTask:
     """Time limit for joining, and for each step, in seconds."""
 
     def dump(self) -> str:
+        """Return the task as JSON, for `load` in the process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> WorkerTask:
+        """Decode JSON of `dump`."""
         values = json.loads(text)
         seats = [(job, token) for job, token in values["seats"]]
         script = values["script"] and ScriptOptions(**values["script"])
@@ -83,10 +85,12 @@ class WorkerReport:
     drops: dict[str, int]
 
     def dump(self) -> str:
+        """Return the results as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> WorkerReport:
+        """Decode JSON of `dump`."""
         return cls(**json.loads(text))
 
 
@@ -138,6 +142,7 @@ def _join(task: WorkerTask, stack: ExitStack) -> list[Membership]:
 
 
 def main() -> None:
+    """Train one rank: read a `WorkerTask` from standard input, write a `WorkerReport` to standard output."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         report = train(WorkerTask.load(sys.stdin.read()))

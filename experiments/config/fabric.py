@@ -90,6 +90,17 @@ def read_fabric(run_file: Path, name: str) -> dict[str, Any]:
 
 
 def check_fabric(data: dict[str, Any], where: str, written: YamlFile, within: Sequence[str] = ()) -> None:
+    """Check the fabric of a run file.
+
+    Args:
+        data: The fabric's keys and values.
+        where: Place of the fabric, for errors.
+        written: The file's text, for the lines of errors.
+        within: Keys that lead to the fabric in the file.
+
+    Raises:
+        ExperimentError: The fabric is invalid.
+    """
     try:
         parse_topology(data, where, written, within)
     except TopologyError as error:

@@ -39,6 +39,7 @@ class TrainingConfig(Section):
 
     @property
     def options(self) -> TrainingOptions:
+        """Options of the digits' training, without the run file's other keys."""
         return TrainingOptions(
             self.hidden,
             self.batch,

@@ -45,6 +45,7 @@ class Scenario:
 
     @classmethod
     def drawn(cls, point: Point) -> Scenario:
+        """Draw hosts, weights, memory and traffic of a point from its seed."""
         rng = rng_of(point, "hosts")
         routes = fabric_of(json.dumps(point.fabric, sort_keys=True), point.seed if point.rates == "mixed" else None)
         order = ordered_hosts(routes.topology, point.spread, rng)

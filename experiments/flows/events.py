@@ -38,6 +38,7 @@ class FlowPool(NamedTuple):
 
     @classmethod
     def of(cls, size: int) -> FlowPool:
+        """Return `size` flows without links, of unlimited rate and size 0, that have not finished."""
         whole = [np.zeros(size, np.int64) for _ in range(4)]
         return cls(
             begin=whole[0],

@@ -46,6 +46,7 @@ class Arrivals:
 
     @classmethod
     def none(cls) -> Arrivals:
+        """Return no flows."""
         return cls(np.zeros(0), np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 

@@ -59,6 +59,8 @@ _SECTIONS: Final = {
 
 
 class DrawFabric(Protocol):
+    """Function that draws a fabric for the page of a record."""
+
     def __call__(self, result: StrategyResult, phase: PlacementPhase, *, upright: bool) -> str:
         """SVG of the fabric in a phase of a strategy; upright for narrow pages."""
 

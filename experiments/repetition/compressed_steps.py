@@ -44,6 +44,7 @@ class CodecMean:
         self._step = 0
 
     def __call__(self, gradients: Sequence[Floats]) -> Floats:
+        """Return the mean that all workers get for one step's gradients: one array (n,) per worker."""
         values = [codec.compensate("g", gradient) for codec, gradient in zip(self._codecs, gradients, strict=True)]
         self._step += 1
         sent = contributions(self._codecs[0], values, seed=self._step)
@@ -118,6 +119,7 @@ class PowerMean:
         )
 
     def __call__(self, gradients: Sequence[Floats]) -> Floats:
+        """Return the mean that all workers get for one step's gradients: one array (n,) per worker."""
         import torch
 
         buffer = torch.from_numpy(np.mean(gradients, axis=0, dtype=np.float32))

@@ -42,6 +42,7 @@ class BatchCondition:
 
     @property
     def name(self) -> str:
+        """Workload, loss rate and number of workers."""
         return f"{self.workload}, loss {self.loss:g}, {self.workers} workers"
 
 

@@ -97,15 +97,20 @@ class WorkerDriver(Protocol):
 
 
 class Communicator:
-    """One worker's way to sum arrays with all others of a job; every worker makes the same calls in the same order.
+    """Collective operations of one worker of a job. Every worker makes the same calls in the same order.
 
-    Results have the same bits at every worker, always; docs/collectives.md tells them. Arrays are NumPy's or PyTorch's
-    (on the CPU), of any shape, and results are of the same kind. Each call has a name, by which errors speak of it. All
-    calls raise `InvalidTensor` before anything is sent, `AllreduceTimeout`, `CallMismatch` where the workers' calls
-    differ, and what the driver raises. The calls in `…_async` return a `Handle` at once, for as many in flight as there
-    is memory for.
+    Arrays are NumPy's, or PyTorch's on the CPU, of any shape; a result has the kind, shape and type of its array, and
+    the same bits at every worker (docs/collectives.md). `name` stands for the array in errors. Calls that end in
+    `_async` return a `Handle` at once; memory is the only limit of calls in flight.
 
-    It is a context manager, which closes it; `weir.join` closes the others when the interpreter exits.
+    A communicator is a context manager, which closes it. `weir.join` closes those that are still open when the
+    interpreter exits.
+
+    Raises:
+        InvalidTensor: An array or an option is refused, before anything is sent; every call.
+        AllreduceTimeout: The result is not complete after `timeout_s`; every call that waits.
+        CallMismatch: The workers' calls differ.
+        EndpointClosed: The communicator is closed.
     """
 
     def __init__(
@@ -207,7 +212,7 @@ class Communicator:
     # --- all-reduce ---
 
     def allreduce(self, array: Any, **how: Unpack[Reduction]) -> Any:
-        """Sum an array over all workers, element by element; or take the mean, the maximum or the minimum.
+        """Reduce an array over all workers, element by element. The default operation is the sum.
 
         Floating sums are of fixed-point numbers, in units of the largest |x| among the 256 numbers (85 of float64) of a
         chunk at all workers. For n workers, r = ⌈log₂ n⌉ and the least e ≥ −127 with |x| < 2^e:
@@ -218,27 +223,50 @@ class Communicator:
         - the bound of float64 is n · 2^(e + 3r − 93), for e ≥ −1016 rounded up to a multiple of 8;
         - a mean has the bound of a sum of weight · x, over the summed weight.
 
-        Nothing is cut by itself; the key `cuts` keeps layers of several scales apart. docs/collectives.md has the rest.
+        A chunk may span layers of several scales unless the key `cuts` separates them. docs/collectives.md derives the
+        bounds.
 
         Args:
-            array: NumPy's or PyTorch's on the CPU, of any shape, the same at every worker.
-            **how: the keys of `Reduction`.
+            array: Numbers of any shape, the same shape and type at every worker.
+            **how: Keys of `Reduction`, such as `op`, `weight` and `nonfinite`.
 
         Returns:
-            The result, of the shape and kind of `array`, with the same bits at every worker.
+            The result, of the shape, type and kind of `array`, with the same bits at every worker.
         """
         return self.allreduce_async(array, **how).wait()
 
     def allreduce_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
-        """Start an `allreduce` without waiting. The array is copied."""
+        """Start an `allreduce` without waiting.
+
+        Args:
+            array: Numbers of any shape; copied, so that it may change at once.
+            **how: Keys of `Reduction`.
+
+        Returns:
+            A handle, whose `wait` returns the result.
+        """
         return self._reduce(array, None, **how)
 
     def reduced_async(self, array: Any, finish: Callable[[Reduced], Any], **how: Unpack[Reduction]) -> Handle:
-        """Start a sum or a mean whose result is `finish` of the sum and its weights."""
+        """Start a sum or a mean whose result is computed from the sum and its weights.
+
+        Args:
+            array: Numbers of any shape; copied.
+            finish: Function of the `Reduced`; its value is the handle's result.
+            **how: Keys of `Reduction`; `op` must be one that is a single sum.
+        """
         return self._reduce(array, None, finish, **how)
 
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
-        """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
+        """Sum many named arrays, all in flight together.
+
+        Args:
+            arrays: Arrays by name; the same names, in the same order, at every worker.
+            weight: This worker's weight in means.
+
+        Returns:
+            By name, the sum with its summed weights: `Reduced.array`, or `Reduced.mean` for the weighted mean.
+        """
         if not isinstance(arrays, Mapping):
             raise Checks(InvalidTensor).refuse("arrays", arrays, "are no arrays by name", "a mapping")
         handles = []
@@ -250,14 +278,22 @@ class Communicator:
         return dict(zip(arrays, wait_all(handles), strict=True))
 
     def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
-        """Reduce as `allreduce` does, for the worker with the rank `root` alone; the others get None.
+        """Reduce as `allreduce` does, for one worker alone.
 
         Results reach all workers in any case, so it costs as much as `allreduce`.
+
+        Args:
+            array: Numbers of any shape, the same shape and type at every worker.
+            root: Rank of the worker that gets the result.
+            **how: Keys of `Reduction`.
+
+        Returns:
+            The result at `root`; None at the others.
         """
         return self.reduce_async(array, root, **how).wait()
 
     def reduce_async(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Handle:
-        """Start a `reduce` without waiting. The array is copied."""
+        """Start a `reduce` without waiting. Arguments are those of `reduce`; the array is copied."""
         return self._reduce(array, root, **how)
 
     def reduce_scatter(self, array: Any, **how: Unpack[Reduction]) -> Any:
@@ -278,7 +314,7 @@ class Communicator:
         return self.reduce_scatter_async(array, **how).wait()
 
     def reduce_scatter_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
-        """Start a `reduce_scatter` without waiting. The array is copied."""
+        """Start a `reduce_scatter` without waiting. Arguments are those of `reduce_scatter`; the array is copied."""
         name = how.get("name", "tensor")
         shape = np.shape(opened(array, name)[0])
         if not shape or shape[0] != self.size:
@@ -367,14 +403,24 @@ class Communicator:
     # --- bit patterns ---
 
     def broadcast(self, array: Any, root: int = 0, *, name: str = "tensor") -> Any:
-        """The array of the worker with the rank `root`, bit by bit; the others hand in one of its shape and type.
+        """Send one worker's array to all, bit by bit.
 
-        Any type of fixed size. Raises `WorkerMissing` where the root was lost before everyone had it.
+        Args:
+            array: The array, at `root`; an array of its shape and type at the others, whose numbers do not matter. Any
+                type of fixed size.
+            root: Rank of the sender.
+            name: Name in errors.
+
+        Returns:
+            The root's array.
+
+        Raises:
+            WorkerMissing: The root was lost before everyone had its array.
         """
         return self.broadcast_async(array, root, name=name).wait()
 
     def broadcast_async(self, array: Any, root: int = 0, *, name: str = "tensor") -> Handle:
-        """Start a `broadcast` without waiting."""
+        """Start a `broadcast` without waiting. Arguments are those of `broadcast`; the array is copied."""
         root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
         own = _plain(values, name)
@@ -428,15 +474,22 @@ class Communicator:
         return received.tobytes()
 
     def all_gather(self, array: Any, *, name: str = "tensor") -> Any:
-        """The arrays of all workers, bit by bit, along a new first axis by rank. All have the same shape and type.
+        """Collect the arrays of all workers, bit by bit. The traffic is n times that of one array.
 
-        Any type of fixed size; n times the traffic of one array. Raises `WorkerMissing` where a worker was lost before
-        everyone had its array.
+        Args:
+            array: Array of any type of fixed size, the same shape and type at every worker.
+            name: Name in errors.
+
+        Returns:
+            The arrays along a new first axis by rank, (n, …).
+
+        Raises:
+            WorkerMissing: A worker was lost before everyone had its array.
         """
         return self.all_gather_async(array, name=name).wait()
 
     def all_gather_async(self, array: Any, *, name: str = "tensor") -> Handle:
-        """Start an `all_gather` without waiting."""
+        """Start an `all_gather` without waiting. Arguments are those of `all_gather`; the array is copied."""
 
         def complete(parts: Any, present: NDArray[np.bool_]) -> Any:
             if not present.all():
@@ -451,10 +504,11 @@ class Communicator:
         return self._gather(array, name, complete)
 
     def gather_present_async(self, array: Any, *, name: str = "tensor") -> Handle:
-        """Start an `all_gather` that tolerates lost workers.
+        """Start an `all_gather` that tolerates lost workers. Arguments are those of `all_gather`; the array is copied.
 
-        The result is a pair of the arrays and a mask of the present workers, bool (n,) by rank, the same at all. Arrays
-        of lost workers are incomplete.
+        Returns:
+            A handle of a pair: the arrays (n, …) by rank, and a mask of the present workers, bool (n,), the same at
+            all. Arrays of lost workers are incomplete.
         """
         return self._gather(array, name, lambda parts, present: (parts, present))
 
@@ -477,7 +531,7 @@ class Communicator:
         return self._start(call, tensor, finish)
 
     def barrier(self, *, name: str = "barrier") -> None:
-        """Return when every worker has called it."""
+        """Return when every worker has called it. `name` is its name in errors."""
         nothing = np.zeros(0, np.int32)
         call = _call("barrier", name, nothing, None)
         self._start(call, self._tensor(nothing, name=name, signature=_signature(call)), lambda _: None).wait()
@@ -539,7 +593,7 @@ def described(error: BaseException) -> str:
 
 
 def wait_all(handles: Iterable[Handle]) -> list[Any]:
-    """The results of many calls, in the handles' order."""
+    """Return the results of many calls, in the handles' order. Raises what the first failed call raises."""
     return [handle.wait() for handle in handles]
 
 

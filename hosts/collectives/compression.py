@@ -35,7 +35,8 @@ _CALLS: Final = "calls/"
 class Compression:
     """Lossy compression of one worker's calls: a codec, its residuals by the names of arrays, and a seed.
 
-    Every worker has an object of its own, made alike. Arrays of several sizes need several names.
+    Every worker creates its own object with the same arguments. Residuals belong to a name, so arrays of several sizes
+    need several names.
     """
 
     def __init__(self, codec: Codec, *, seed: int = 0) -> None:
@@ -52,13 +53,13 @@ class Compression:
 
     @classmethod
     def packed(cls, bits: int = 8, *, rotated: bool = True, feedback: bool = True, seed: int = 0) -> Compression:
-        """Return packed numbers: 2.0, 1.33, 1.0, 1.0 or 0.8 bytes a number for 15, 10, 8, 7 or 6 bits.
+        """Return packed numbers of 15, 10, 8, 7 or 6 bits, which take 2.0, 1.33, 1.0, 1.0 or 0.8 bytes a number.
 
         Args:
             bits: Bits of the field that holds the sum of the workers' codes: 6, 7, 8, 10 or 15.
-            rotated: Rotate chunks before they are quantised.
-            feedback: Add what a code loses to the next array of the same name.
-            seed: Of random numbers, the same at every worker.
+            rotated: True to rotate chunks before they are quantised, which spreads outliers.
+            feedback: True for error feedback: what a code loses is added to the next array of the same name.
+            seed: Seed of random numbers, the same at every worker.
 
         Raises:
             InvalidTensor: There are no packed numbers of so many bits.
@@ -71,8 +72,9 @@ class Compression:
 
         Args:
             codec: Name or path; docs/compression.md lists the names.
-            feedback: Wrap the codec in error feedback, unless it has residuals of its own; None: if that helps it.
-            seed: Of random numbers, the same at every worker.
+            feedback: True to wrap the codec in error feedback, unless it keeps residuals itself; None: as the codec's
+                description recommends.
+            seed: Seed of random numbers, the same at every worker.
             **options: Options of the codec.
 
         Raises:
@@ -97,17 +99,25 @@ class Compression:
         return {**self.codec.state_dict(), **calls}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state that `state_dict` returned."""
+        """Continue from a checkpoint.
+
+        Args:
+            state: Residuals and counts of calls, as `state_dict` returned them.
+        """
         self.codec.load_state_dict(state)
         self._calls = {key.removeprefix(_CALLS): int(count) for key, count in state.items() if key.startswith(_CALLS)}
 
     def next_seed(self, name: str) -> int:
-        """Return the seed of the next call of this name."""
+        """Return the seed of the next call of an array's name, an integer of 64 bits; each call advances it."""
         count = self._calls[name] = self._calls.get(name, 0) + 1
         return mixed(self._seed, zlib.crc32(name.encode()), count)
 
     def start(self, call: OperationCall, op: str) -> Started:
         """Start a sum or a mean of a call's array.
+
+        Args:
+            call: The call, with an array of a floating type and weight 1.
+            op: "sum" or "mean".
 
         Raises:
             InvalidTensor: The array, a weight or the operation cannot be compressed.

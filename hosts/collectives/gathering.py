@@ -60,6 +60,7 @@ class Gathering:
 
     @property
     def pieces_per_chunk(self) -> int:
+        """Pieces of `piece_words` words, with a word of presence each, that fit the lanes of one chunk."""
         return self.lanes // (self.piece_words + 1)
 
     @property

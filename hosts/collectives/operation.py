@@ -34,9 +34,11 @@ class PendingExchange(Protocol):
 class PeerMessages(Protocol):
     """The part of a `Transport` that operations use."""
 
-    def send_async(self, peer: int, value: object) -> PendingExchange: ...
+    def send_async(self, peer: int, value: object) -> PendingExchange:
+        """Same contract as `Transport.send_async`."""
 
-    def recv_async(self, peer: int) -> PendingExchange: ...
+    def recv_async(self, peer: int) -> PendingExchange:
+        """Same contract as `Transport.recv_async`."""
 
 
 @runtime_checkable
@@ -44,21 +46,27 @@ class Members(Protocol):
     """The part of a `Communicator` that operations use."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Rank of this worker, 0…`size` − 1."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of workers at the start."""
 
     @property
-    def transport(self) -> PeerMessages: ...
+    def transport(self) -> PeerMessages:
+        """Messages between two workers."""
 
     def allreduce_async(
         self, array: Any, *, name: str, nonfinite: NonFinite = "error", cuts: Iterable[int] = ()
-    ) -> PendingExchange: ...
+    ) -> PendingExchange:
+        """Same contract as `Communicator.allreduce_async`."""
 
-    def all_gather_async(self, array: Any, *, name: str) -> PendingExchange: ...
+    def all_gather_async(self, array: Any, *, name: str) -> PendingExchange:
+        """Same contract as `Communicator.all_gather_async`."""
 
-    def broadcast_async(self, array: Any, root: int = 0, *, name: str) -> PendingExchange: ...
+    def broadcast_async(self, array: Any, root: int = 0, *, name: str) -> PendingExchange:
+        """Same contract as `Communicator.broadcast_async`."""
 
 
 Steps = Generator[Sequence[PendingExchange], list[Any], NDArray[Any]]

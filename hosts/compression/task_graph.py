@@ -41,6 +41,7 @@ class Task:
 
     @property
     def name(self) -> str:
+        """Kind, gradient and part, such as "encode 3.0"."""
         return f"{self.kind} {self.gradient}.{self.part}"
 
 

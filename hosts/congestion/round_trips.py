@@ -42,6 +42,9 @@ class RoundTripTimeout:
 
     @property
     def ns(self) -> int:
+        """Time-out in ns: smoothed round trip and 4 variations, at least `min_ns`, doubled `doublings` times, at most
+        `max_ns` (RFC 6298).
+        """
         base = self.first_ns
         if self.smoothed_ns is not None:
             base = max(self.min_ns, int(self.smoothed_ns + 4 * self.variation_ns))

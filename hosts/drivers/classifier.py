@@ -25,10 +25,10 @@ _RECEIVED_AT_ONCE: Final = 256
 
 
 class Classifier:
-    """Asks one switch for classes; a context manager::
+    """Client of the classification in one switch; a context manager::
 
-    with weir.Classifier("10.255.0.1", classes=range(10)) as classifier:
-        labels = classifier.predict(images)          # (n, 64) → (n,)
+    with weir.Classifier("10.255.0.1", classes=range(10)) as classifier: labels = classifier.predict(images)          #
+    (n, 64) → (n,)
     """
 
     def __init__(
@@ -115,7 +115,17 @@ class Classifier:
         return questions.classes if self._classes is None else self._classes[questions.classes]
 
     def request(self, samples: NDArray[np.uint8]) -> Questions:
-        """Return the answers to samples of bytes, (n, features). Raises NoClass."""
+        """Send encoded samples and wait for all answers.
+
+        Args:
+            samples: Bytes of shape (n, features).
+
+        Returns:
+            The answers, whose `classes` are indices of shape (n,).
+
+        Raises:
+            NoClass: The switch does not answer, or not with a class.
+        """
         questions = Questions(
             samples,
             model=self._model,

@@ -343,7 +343,21 @@ def serve(
     nic: str | None = None,
     tls: Tls | None = None,
 ) -> None:
-    """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
+    """Be a job's parameter server until the job ends.
+
+    Args:
+        control: Address of the controller, such as 10.0.0.1:9560.
+        job: Number of the job.
+        token: Token of the server's seat.
+        timeout_s: Time in seconds in which the controller must answer.
+        port: UDP port of the server.
+        host: UDP host to share with other jobs' servers of this process; None: one of its own.
+        nic: This host's path in an emulated fabric; None: WEIR_NIC of the environment.
+        tls: Certificates, if the controller requires TLS.
+
+    Raises:
+        JoinRefused: The controller refuses the seat; other errors are those of `Membership`.
+    """
     path = os.environ.get("WEIR_NIC", "") if nic is None else nic
 
     def begin(plan: Plan, address: int) -> UdpEndpoint:

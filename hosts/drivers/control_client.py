@@ -220,16 +220,21 @@ class ControlClient:
         return list(self.listing().jobs)
 
     def end(self, job: int, reason: str = "") -> None:
-        """Remove a job from the switches; its hosts receive the reason."""
+        """Remove a job from the switches.
+
+        Args:
+            job: Number of the job.
+            reason: Text that its hosts receive.
+        """
         request = checked_message(pb.EndJobRequest, "end", job=job, reason=reason)
         self._call(END_JOB, request, pb.EndJobReply.FromString)
 
     def load_model(self, switches: Sequence[str], model: str) -> list[pb.ModelState]:
-        """Have switches classify by a model, in place of theirs.
+        """Load a classification model onto switches, in place of theirs.
 
         Args:
             switches: Names of the switches.
-            model: Text of a model file; empty: the switches have no model any more.
+            model: Text of a model file; "": the switches have no model any more.
 
         Returns:
             The models of all switches after the change.
@@ -238,7 +243,7 @@ class ControlClient:
         return list(self._call(LOAD_MODEL, request, pb.ModelList.FromString).models)
 
     def models(self) -> list[pb.ModelState]:
-        """The model of each switch that has one, in the order of names."""
+        """Return the model of each switch that has one, in the order of names."""
         return list(self._call(LIST_MODELS, pb.ListModelsRequest(), pb.ModelList.FromString).models)
 
     def _queue(self, request: pb.RegisterRequest, wait_s: float) -> pb.Registration:

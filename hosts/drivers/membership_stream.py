@@ -124,6 +124,7 @@ class MembershipStream:
 
     @property
     def over(self) -> bool:
+        """True if the job has ended or this rank has failed."""
         return self.ended or self.failure is not None
 
     def wait_begun(self, timeout_s: float) -> UdpEndpoint:

@@ -42,29 +42,42 @@ class HasJob(Protocol):
     """Property that all plans share."""
 
     @property
-    def job(self) -> int: ...
+    def job(self) -> int:
+        """Number of the job."""
 
 
 class Core(Protocol):
     """A state machine that a host's thread runs: of the aggregation protocol, or of the transport."""
 
     @property
-    def plan(self) -> HasJob: ...
+    def plan(self) -> HasJob:
+        """Plan that the core follows."""
+
     @property
-    def settled(self) -> int: ...
+    def settled(self) -> int:
+        """Count of calls that are complete or have failed; a change wakes those that wait."""
+
     @property
-    def batching_delay_ns(self) -> int: ...
+    def batching_delay_ns(self) -> int:
+        """Time in ns for which the driver may wait for further datagrams before it calls `poll`."""
+
     @property
-    def deadline_ns(self) -> int | None: ...
-    def receive(self, now_ns: int, datagrams: Datagrams, /) -> None: ...
-    def poll(self, now_ns: int, /) -> list[Datagrams]: ...
+    def deadline_ns(self) -> int | None:
+        """Time in ns at which `poll` must be called without a datagram; None: no timer runs."""
+
+    def receive(self, now_ns: int, datagrams: Datagrams, /) -> None:
+        """Process received datagrams at a time in ns."""
+
+    def poll(self, now_ns: int, /) -> list[Datagrams]:
+        """Return datagrams to send at a time in ns."""
 
 
 class Attached(Protocol):
     """A core that is attached to a host."""
 
     @property
-    def core(self) -> Core: ...
+    def core(self) -> Core:
+        """The core that receives this endpoint's datagrams."""
 
 
 class UdpHost:
@@ -276,10 +289,12 @@ class UdpEndpoint:
 
     @property
     def port(self) -> int:
+        """UDP port of the host."""
         return self.host.port
 
     @property
     def socket(self) -> DatagramSocket | FabricLink:
+        """Socket of the host, or its link into an emulated fabric."""
         return self.host.socket
 
     def wake(self) -> None:
@@ -344,6 +359,7 @@ class UdpWorker:
 
     @property
     def rank(self) -> int:
+        """Rank of this worker, 0…n − 1."""
         return self.core.plan.rank
 
     @property

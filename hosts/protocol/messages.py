@@ -121,6 +121,7 @@ class Messages:
 
     @property
     def chunks(self) -> IntArray:
+        """Chunk number of each message, (n,): the low bits of its tag."""
         return self.tag & (CHUNKS - 1)
 
     @property

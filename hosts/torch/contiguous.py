@@ -95,6 +95,7 @@ class CopiedWork(dist._Work):
         self.wait()
 
     def is_completed(self) -> bool:
+        """True once the results are copied back, or the call has failed."""
         if not self._inner.is_completed():
             return False
         with suppress(RuntimeError):  # a failure is raised where the caller waits
@@ -102,20 +103,25 @@ class CopiedWork(dist._Work):
         return True
 
     def is_success(self) -> bool:
+        """True if the call is complete and has not failed."""
         success: bool = self.is_completed() and self._inner.is_success()
         return success
 
     def exception(self) -> Any:
+        """Return the inner call's error."""
         return self._inner.exception()
 
     def _source_rank(self) -> Any:
         return self._inner._source_rank()
 
     def result(self) -> Any:
+        """Wait, and return the caller's tensors with the results."""
         self.wait()
         return self._results
 
     def get_future(self) -> Any:
+        """Return a future of the caller's tensors, done once the results are copied back."""
+
         def value(done: Any) -> list[torch.Tensor]:
             done.value()  # raises what the call has failed with
             self._copy_back()

@@ -156,6 +156,7 @@ class ReducerGroup(dist.ProcessGroup):
         return self.group.broadcast(tensors, opts)
 
     def getBackendName(self) -> str:
+        """Return the name of the wrapped group's back end."""
         name: str = self.group.getBackendName()
         return name
 

@@ -221,6 +221,16 @@ class WeirProcessGroup(dist.ProcessGroup):
     # --- sums ---
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Sum one tensor through the fabric; pass other types, devices and operations on to Gloo.
+
+        Args:
+            tensors: The tensor, which gets the result, or a list of it.
+            opts: PyTorch's `AllreduceOptions`, or its reduce operation.
+            timeout: Time limit; None: that of `opts`, else the group's.
+
+        Returns:
+            The work, whose `wait` returns when the tensor has the result.
+        """
         parts, op, limit = _read(tensors, opts, timeout)
         if len(parts) == 1 and self._goes_through(parts, op):
             cuts = inner_ends(sizes_of_shards(parts[0].numel()))
@@ -265,6 +275,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._start("combine", parts, op, self._timeout, cuts, lambda flat: _put(flat, parts), parts, key=key)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Sum tensors of one type as one message with a cut before each. Arguments are those of `allreduce`."""
         parts, op, limit = _read(tensors, opts, None)
         if self._goes_through(parts, op):
             cuts = _ends(parts)
@@ -272,6 +283,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._pass_on("allreduce_coalesced", *((tensors, opts) if opts is not None else (tensors,)))
 
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
+        """Reduce to the rank `opts.rootRank`; the tensors of other ranks keep their values."""
         parts = _listed(tensors)
         if hasattr(opts, "rootRank") and self._goes_through(parts, op := _op_of(opts)):
             root = opts.rootRank == self._rank
@@ -281,6 +293,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._pass_on("reduce", *((tensors, opts, *rest) if opts is not None else (tensors,)))
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        """Reduce `source`, (n · k, …), and put this rank's part into `output`, (k, …)."""
         output, source = plain(output), plain(source)
         if opts is not None and self._goes_through([source], op := _op_of(opts)):
             return self._scattered([output], [source], op, opts.timeout, sizes_of_shards(output.numel()))
@@ -289,6 +302,7 @@ class WeirProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: Any, sources: Any, opts: Any = None) -> Any:
+        """Reduce several sources in one message. Arguments are lists of those of `reduce_scatter_single`."""
         outputs, sources = _listed(outputs), _listed(sources)
         if opts is not None and self._goes_through(sources, op := _op_of(opts)):
             return self._scattered(outputs, sources, op, opts.timeout)
@@ -297,6 +311,11 @@ class WeirProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def reduce_scatter(self, outputs: Any, sources: Any, opts: Any = None, *rest: Any) -> Any:
+        """Reduce a list of n tensors of any sizes, by rank, and put this rank's into the output.
+
+        Raises:
+            ValueError: The list has not one tensor per rank, or this rank's has another size than the output.
+        """
         if (
             hasattr(opts, "reduceOp")
             and isinstance(outputs, list)
@@ -412,6 +431,7 @@ class WeirProcessGroup(dist.ProcessGroup):
     # --- copies ---
 
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
+        """Send the tensor of the rank `opts.rootRank` to all, bit by bit."""
         parts = _listed(tensors)
         if hasattr(opts, "rootRank") and len(parts) == 1 and self._copies_through(parts[0]):
             tensor, root = parts[0], int(opts.rootRank)

@@ -61,6 +61,7 @@ class Sum:
 
     @property
     def count(self) -> int:
+        """Numbers in all parts together."""
         return sum(part.numel() for part in self.parts)
 
 

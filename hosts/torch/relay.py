@@ -332,6 +332,7 @@ def serve(pipe: Connection, parent: int) -> None:
 
 
 def main() -> None:
+    """Run the relay; its arguments are the descriptor of the pipe and the id of the training process."""
     logging.getLogger(call_reports.__name__).setLevel(logging.ERROR)  # the training process says who is waited for
     serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
 

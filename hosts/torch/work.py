@@ -107,19 +107,24 @@ class FabricWork(dist._Work):
         self.wait()
 
     def is_completed(self) -> bool:
+        """True once the sum is written to the tensors, or the call has failed."""
         return self._settled.is_set()
 
     def is_success(self) -> bool:
+        """True if the call is complete and has not failed."""
         return self._settled.is_set() and self._error is None
 
     def exception(self) -> Exception | None:
+        """Return the call's error; None while it runs and after success."""
         return self._error
 
     def result(self) -> list[torch.Tensor]:
+        """Wait, and return the tensors with the sum."""
         self.wait()
         return self._tensors
 
     def get_future(self) -> Any:
+        """Return a future of the tensors."""
         return self._future
 
 
@@ -191,19 +196,24 @@ class GlooWork(dist._Work):
         self.wait()
 
     def is_completed(self) -> bool:
+        """True once the inner call is complete or has failed."""
         completed: bool = self._inner.is_completed()
         return completed
 
     def is_success(self) -> bool:
+        """True if the inner call is complete and has not failed."""
         success: bool = self._inner.is_success()
         return success
 
     def exception(self) -> Any:
+        """Return the inner call's error."""
         return self._inner.exception()
 
     def result(self) -> Any:
+        """Wait, and return the inner call's tensors."""
         self.wait()
         return self._inner.result()
 
     def get_future(self) -> Any:
+        """Return the inner call's future."""
         return self._inner.get_future()

@@ -47,7 +47,7 @@ class TransportPlan:
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """Limits of one end. `payload_bytes` is the same at all hosts of a job."""
+    """Limits of one endpoint of the transport. `payload_bytes` must be the same at all hosts of a job."""
 
     window: int = 64
     """Packets that may be in the network to one peer, acknowledgements in their place: 1…8192."""

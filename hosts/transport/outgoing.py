@@ -85,6 +85,7 @@ class Outgoing:
 
     @property
     def has_unacknowledged(self) -> bool:
+        """True if a packet that was sent has not been acknowledged."""
         return self.base < self._end
 
     @property

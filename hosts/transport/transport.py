@@ -18,14 +18,23 @@ class TransportDriver(Protocol):
     """Driver of a core: `udp_transport.UdpTransport`, or the emulated fabric."""
 
     @property
-    def core(self) -> TransportCore: ...
+    def core(self) -> TransportCore:
+        """The core, with the transport's plan."""
 
     def call(self, function: Callable[[], Returned]) -> Returned:
-        """The function's result, while nothing else uses the core; then the core is polled. Raises EndpointClosed."""
+        """Return the result of a function that runs while nothing else uses the core; then poll the core.
+
+        Raises:
+            EndpointClosed: The endpoint is closed.
+        """
         ...
 
     def wait(self, pending: Pending[Any], timeout_s: float) -> None:
-        """Return when the call is done, or after `timeout_s`. Raises EndpointClosed."""
+        """Return when a call is done, or after `timeout_s` seconds.
+
+        Raises:
+            EndpointClosed: The endpoint is closed.
+        """
         ...
 
     def close(self) -> None:
@@ -34,7 +43,7 @@ class TransportDriver(Protocol):
 
 
 class TransportCall(Generic[Result]):
-    """One call on its way."""
+    """Result of one call that may still be in progress."""
 
     def __init__(self, endpoint: TransportDriver, pending: Pending[Result], what: str, timeout_s: float) -> None:
         self.pending = pending
@@ -47,7 +56,15 @@ class TransportCall(Generic[Result]):
         return self.pending.done
 
     def wait(self, timeout_s: float | None = None) -> Result:
-        """The call's result. Raises what the call raises, and TransportTimeout, after which it may be asked again."""
+        """Wait for the call's result and return it.
+
+        Args:
+            timeout_s: Time limit in seconds; None: that of the transport.
+
+        Raises:
+            TransportTimeout: The call is not done in time. It goes on, and `wait` may be called again.
+            HostError: The call failed; the subclass says how.
+        """
         limit_s = self._timeout_s if timeout_s is None else _checked(timeout_s)
         if not self.pending.done:
             self._endpoint.wait(self.pending, limit_s)
@@ -65,14 +82,17 @@ class TransportCall(Generic[Result]):
 
 
 class Transport:
-    """One host's way to send values to the others of its job. A context manager, which closes it.
+    """Messages, requests and published values between the hosts of a job. A context manager, which closes it.
 
     Values are bytes, or NumPy arrays of numbers, dates or fixed-length strings, of any shape; they arrive with the same
-    type and shape. Peers are named by rank. Messages to one peer arrive in the order of the calls. The calls in
-    `…_async` return a `TransportCall` at once.
+    type and shape. Peers are named by rank. Messages to one peer arrive in the order of the calls. Calls that end in
+    `_async` return a `TransportCall` at once.
 
-    All calls raise InvalidMessage for values that no message can have, PeerLost if the peer does not answer or has
-    closed its end, PeerRestarted if it has restarted, and TransportTimeout.
+    Raises:
+        InvalidMessage: A value that no message can have; every call.
+        PeerLost: The peer does not answer, or has closed its end.
+        PeerRestarted: The peer has restarted since the call began.
+        TransportTimeout: The call is not done after `timeout_s`.
     """
 
     def __init__(self, endpoint: TransportDriver, *, timeout_s: float = 60.0) -> None:
@@ -92,45 +112,83 @@ class Transport:
         return len(self.endpoint.core.plan.peers)
 
     def send(self, peer: int, value: object) -> None:
-        """Send a value; returns when the peer's transport has all of it. After a TransportTimeout it may still come."""
+        """Send a value; return when the peer's transport has all of it.
+
+        Args:
+            peer: Rank of the receiver.
+            value: Bytes or an array. After a TransportTimeout it may still arrive.
+        """
         self.send_async(peer, value).wait()
 
     def send_async(self, peer: int, value: object) -> TransportCall[None]:
-        """Start to send a value, which is copied."""
+        """Start a `send` without waiting. The value is copied."""
         return self._start(f"send to {shown(peer)}", lambda core: core.send(peer, value))
 
     def recv(self, peer: int) -> Any:
-        """The next value that the peer has sent."""
+        """Wait for the next value from a peer, by its rank, and return it. Each value is returned once."""
         return self.recv_async(peer).wait_or_cancel()
 
     def recv_async(self, peer: int) -> TransportCall[Any]:
-        """Calls on one peer get its values in the order of the calls."""
+        """Start a `recv` without waiting. Several calls on one peer get its values in the order of the calls."""
         return self._start(f"receive from {shown(peer)}", lambda core: core.receive_message(peer))
 
     def request(self, peer: int, name: str, value: object = b"") -> Any:
-        """Send a request to the peer's program; return its reply."""
+        """Send a request to the peer's program, and wait for its reply.
+
+        Args:
+            peer: Rank of the peer, whose program calls `receive_request`.
+            name: Name by which the peer tells requests apart.
+            value: Bytes or an array.
+
+        Returns:
+            The value of the peer's `reply`.
+        """
         return self.request_async(peer, name, value).wait_or_cancel()
 
     def request_async(self, peer: int, name: str, value: object = b"") -> TransportCall[Any]:
-        """Start to ask the peer's program."""
+        """Start a `request` without waiting. The value is copied."""
         return self._start(f"request {shown(name)} to {shown(peer)}", lambda core: core.request(peer, name, value))
 
     def receive_request(self, timeout_s: float | None = None) -> Request:
-        """The next request of any peer, which `reply` answers."""
+        """Wait for the next request of any peer. Answer it by `reply`.
+
+        Args:
+            timeout_s: Time limit in seconds; None: that of the transport.
+
+        Raises:
+            TransportTimeout: No request arrives in time.
+        """
         limit_s = self.timeout_s if timeout_s is None else _checked(timeout_s)
         pending = self.endpoint.call(self.endpoint.core.receive_request)
         return TransportCall(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
 
     def reply(self, request: Request, value: object) -> None:
-        """Answer a request; the answer is dropped if the asker is lost or has restarted."""
+        """Answer a request; the answer is dropped if the sender of the request is lost or has restarted.
+
+        Args:
+            request: A request of `receive_request`.
+            value: Bytes or an array.
+        """
         self.endpoint.call(lambda: self.endpoint.core.reply(request, value))
 
     def publish(self, name: str, value: object) -> int:
-        """Let peers pull a copy of the value as it is now, until the next one under this name; its version, from 1."""
+        """Publish a copy of a value, which peers can `pull` without this program's part.
+
+        Args:
+            name: Name of the value; a later one of this name replaces it.
+            value: Bytes or an array.
+
+        Returns:
+            The version of the value: 1 for the first of its name, and 1 more for each later one.
+        """
         return self.endpoint.call(lambda: self.endpoint.core.publish(name, value))
 
     def pull(self, peer: int, name: str) -> Published:
-        """Read the value that the peer has published last under a name, all of one version, without its program's part.
+        """Read the latest value that a peer has published, all of it from one version.
+
+        Args:
+            peer: Rank of the peer, whose program takes no part.
+            name: Name under which the value was published.
 
         Raises:
             NotPublished: The peer has published nothing under this name.
@@ -138,7 +196,7 @@ class Transport:
         return self.pull_async(peer, name).wait_or_cancel()
 
     def pull_async(self, peer: int, name: str) -> TransportCall[Published]:
-        """Start to pull the peer's published value of this name."""
+        """Start a `pull` without waiting."""
         return self._start(f"pull {shown(name)} from {shown(peer)}", lambda core: core.pull(peer, name))
 
     def close(self) -> None:

@@ -94,7 +94,8 @@ def answers(address: str) -> bool:
 class Signalled(Protocol):
     """A process that was started."""
 
-    def send_signal(self, signal: int, /) -> None: ...
+    def send_signal(self, signal: int, /) -> None:
+        """Same contract as `subprocess.Popen.send_signal`."""
 
 
 def ends_with_us(signal_name: str) -> list[str]:

@@ -134,10 +134,12 @@ class NarxHistory:
 
     @property
     def mean_speed(self) -> float:
+        """Mean of the speeds in the history, in samples per second."""
         return float(self._mean[0])
 
     @property
     def spread_of_speed(self) -> float:
+        """Standard deviation of the speeds in the history."""
         return float(self._spread[0])
 
     def within(self, speed: float) -> float:

@@ -20,7 +20,8 @@ class RunClock(Protocol):
     """Time of a run, such as `ideal.Clock`."""
 
     @property
-    def now_ns(self) -> int: ...
+    def now_ns(self) -> int:
+        """Time in ns since the run began."""
 
 
 class Carrier(Protocol):
@@ -46,10 +47,16 @@ class DelayCarrier:
 
     @property
     def deadline_ns(self) -> int | None:
+        """Earliest arrival that is still to come; None: nothing is on the way."""
         self._dues = [due for due in self._dues if due > self._clock.now_ns]
         return min(self._dues, default=None)
 
     def start(self, source: int, destination: int, size: int, /) -> Callable[[], bool]:
+        """Start to send a value of `size` bytes.
+
+        Returns:
+            A function that is True once the value has arrived.
+        """
         pair = source, destination
         due = max(self._clock.now_ns + self._delay_ns(source, destination, size), self._last_ns.get(pair, 0))
         self._last_ns[pair] = due
@@ -132,6 +139,7 @@ class PeerCall:
         return max(min(lost), self._began_ns) + self._network.patience_ns if lost else None
 
     def done(self) -> bool:
+        """True once the value is there or the call has failed."""
         if self._answer is None and not self._cut_off:
             there, value = self._value()
             if there:
@@ -144,6 +152,7 @@ class PeerCall:
         return self._rank in self._network.lost or self._peer in self._network.lost
 
     def wait(self, timeout_s: float, /) -> Any:
+        """Return the value of a call that is done. Raises PeerLost if it failed."""
         self.ended = True
         if self._answer is None:
             self._network.timeouts.append((self._rank, self._peer))

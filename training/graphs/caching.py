@@ -69,6 +69,7 @@ class StaticCache:
         self.asked = 0
 
     def fetch(self, nodes: Nodes, missing: Fetch) -> Rows:
+        """Return the rows of nodes, (n, columns); those that are not cached come from `missing`."""
         places = self._place[nodes]
         here = places >= 0
         self.hits += int(here.sum())
@@ -77,7 +78,7 @@ class StaticCache:
 
 
 class ChangingCache:
-    """Cache of rows, each with a rank that batches update. Rows of the lowest rank are replaced.
+    """Cache of rows, each with a rank that batches update. Rows of the highest rank are replaced.
 
     The rank makes it a cache of the least recently used rows, or one that drops the row needed latest.
     """
@@ -106,6 +107,9 @@ class ChangingCache:
         self._kept, self._rows = kept, rows
 
     def fetch(self, nodes: Nodes, missing: Fetch) -> Rows:
+        """Return the rows of nodes, (n, columns), and keep those with the lowest ranks among them and the cached
+        ones.
+        """
         places = self._place[nodes]
         here = places >= 0
         self.hits += int(here.sum())

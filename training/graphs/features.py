@@ -26,13 +26,17 @@ class Requests(Protocol):
     """Methods of `Transport` by which ranks request features of each other."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Rank of this worker."""
 
-    def request_async(self, peer: int, name: str, value: object = b"") -> Any: ...
+    def request_async(self, peer: int, name: str, value: object = b"") -> Any:
+        """Same contract as `Transport.request_async`."""
 
-    def receive_request(self, timeout_s: float | None = None) -> Any: ...
+    def receive_request(self, timeout_s: float | None = None) -> Any:
+        """Same contract as `Transport.receive_request`."""
 
-    def reply(self, request: Any, value: object) -> None: ...
+    def reply(self, request: Any, value: object) -> None:
+        """Same contract as `Transport.reply`."""
 
 
 class SharedFeatures:

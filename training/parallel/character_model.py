@@ -22,6 +22,7 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
         self.first, self.second = nn.Linear(width, inner), nn.Linear(inner, width)
 
     def forward(self, stream: torch.Tensor) -> torch.Tensor:
+        """Return the block's output, (samples, context, width), for an input of the same shape."""
         normed = self.first_norm(stream)
         queries, keys, values = (
             layer(normed).unflatten(-1, (-1, self.head)).transpose(1, 2) for layer in (self.query, self.key, self.value)
@@ -44,6 +45,7 @@ class CharacterModel(nn.Module):  # type: ignore[misc]
         self.logits = nn.Linear(width, symbols, bias=False)
 
     def forward(self, characters: torch.Tensor) -> torch.Tensor:
+        """Return logits (samples, context, symbols) for int64 characters (samples, context)."""
         places = torch.arange(characters.shape[1], device=characters.device)
         stream = self.embedding(characters) + self.position(places)
         for block in self.blocks:

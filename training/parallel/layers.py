@@ -98,6 +98,7 @@ class Linear2p5D(nn.Module):  # type: ignore[misc]
         self.placements = {"weight": (Replicate(), Shard(1), Shard(0)), "bias": _BY_COLUMNS}
 
     def forward(self, block: torch.Tensor) -> torch.Tensor:
+        """Return this rank's block of the output, (…, outputs / q), for its block of the input, (…, inputs / q)."""
         made: torch.Tensor = _Product.apply(block, self.weight, self.mesh)
         return made if self.bias is None else made + _Shared.apply(self.bias, self.mesh)
 
@@ -121,6 +122,7 @@ class LayerNorm2p5D(nn.Module):  # type: ignore[misc]
         self.placements = {"weight": _BY_COLUMNS, "bias": _BY_COLUMNS}
 
     def forward(self, block: torch.Tensor) -> torch.Tensor:
+        """Return this rank's block, normalised over the whole last dimension."""
         made: torch.Tensor = _Normalised.apply(block, self.width, self.epsilon, self.mesh)
         if self.weight is not None:
             made = made * _Shared.apply(self.weight, self.mesh)
@@ -142,5 +144,6 @@ class Embedding2p5D(nn.Module):  # type: ignore[misc]
         self.placements = {"weight": _BY_COLUMNS}
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        """Return this rank's block of the rows of its indices: its columns only."""
         made: torch.Tensor = nn.functional.embedding(indices, _Shared.apply(self.weight, self.mesh))
         return made

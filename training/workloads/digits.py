@@ -86,6 +86,7 @@ class Digits:
 
     @classmethod
     def load(cls, path: Path) -> Digits:
+        """Read arrays that `save` wrote to an npz file."""
         with np.load(path) as arrays:
             return cls(*(arrays[array.name] for array in fields(cls)))
 

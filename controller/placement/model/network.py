@@ -60,6 +60,7 @@ class StreamNetwork:
         return {source: tuple(sink for start, sink in self.paths if start == source) for source in self.supply}
 
     def sinks(self, source: str) -> tuple[str, ...]:
+        """Return the sinks that a source's streams may reach."""
         return self._sinks[source]
 
     def times(self, costs: PlacementCosts, streams: LinkStreams) -> list[list[list[float]]]:

@@ -84,6 +84,7 @@ class Problem:
 
     @property
     def topology(self) -> Topology:
+        """Fabric of the routes."""
         return self.routes.topology
 
     def takes(self, switch: str) -> bool:

@@ -82,6 +82,7 @@ class Agg:
         import_module("cvxpy")  # takes a second, which no decision should
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         if problem.server is None:
             raise PlacementError(
                 "the job has none and the strategy needs one; name one, or use widest", place="strategy agg: server"

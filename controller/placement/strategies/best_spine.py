@@ -20,6 +20,7 @@ class BestSpine:
     """
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         costs = PlacementCosts(problem)
         weights, links = costs.seconds_of_pairs(), costs.links
         slowest: dict[str, float] = {}

@@ -18,6 +18,7 @@ class Blind:
         self._widest = WidestTree()
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         return self._widest.place(replace(problem, loads={}), rng)
 
 

@@ -17,6 +17,7 @@ class CongestionAware:
     """Every switch sends towards the root by its least loaded shortest way; streams that meet are summed."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         topology, routes, costs = problem.topology, problem.routes, PlacementCosts(problem)
         seconds, number = costs.with_one, costs.links.number
         last = topology.attached_switch(problem.server).name if problem.server else next(hub_switches(problem), "")

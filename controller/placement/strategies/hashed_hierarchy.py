@@ -16,6 +16,7 @@ class HashedHierarchy:
     """The fixed hierarchy over the spine, of the nearest ones, that the CRC-32 of the job's hosts gives."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         hubs = spines(problem)
         nearest = list(takewhile(lambda hub: worker_hops(problem, hub) == worker_hops(problem, hubs[0]), hubs))
         first = zlib.crc32(" ".join(problem.hosts).encode()) % max(len(nearest), 1)

@@ -14,6 +14,7 @@ class Hierarchy:
     """All switches on the shortest paths from the racks to one spine, the first of the nearest, and on to the root."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         hubs = spines(problem)
         tree = next(spine_trees(problem, hubs), None) or several_spines_tree(problem, hubs, lambda *_: 0.0)
         return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else tree

@@ -14,6 +14,7 @@ class NearestGreedy:
     """Every worker takes the nearest switch that still has a place; the sums go to the root."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         places: dict[str, int] = {}
         wanted: dict[str, str] = {}
         reach = within_reach(problem)

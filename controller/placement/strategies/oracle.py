@@ -26,6 +26,7 @@ class OracleStrategy:
     """Maximum number of branches; then the best tree so far is used, and its note states the proven gap."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`. Raises PlacementError above `MAX_HOPS` hops."""
         hops = all_hops(problem)
         if len(hops) > MAX_HOPS:
             raise PlacementError(

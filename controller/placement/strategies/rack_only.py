@@ -14,6 +14,7 @@ class RackOnly:
     """Switches with two workers or more sum, and each sends one stream to the root."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         return closest_feasible_tree(problem, rack_sums(problem))
 
 

@@ -14,6 +14,7 @@ class RandomSwitches:
     """A switch for every worker by lot, among those that it may send to and that have a place left."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         taken: dict[str, int] = {}
         wanted: dict[str, str] = {}
         reach = within_reach(problem)

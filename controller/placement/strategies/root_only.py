@@ -14,6 +14,7 @@ class RootOnly:
     """Every worker sends to the switch nearest to all, which sends the server one stream."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         hub = next(hub_switches(problem), None)
         return closest_feasible_tree(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 

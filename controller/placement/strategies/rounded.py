@@ -36,6 +36,7 @@ class Rounded:
     """The last job's racks and nodes, the links' times, and the shares."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`. Raises PlacementError for a job without a server."""
         server = problem.server
         if server is None:
             raise PlacementError(

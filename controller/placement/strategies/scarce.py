@@ -67,6 +67,7 @@ class ScarceMemory:
     """Number of programs solved for the last problem."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`."""
         return self.improved(problem)
 
     def improved(self, problem: Problem, known: Placement | None = None) -> Placement:

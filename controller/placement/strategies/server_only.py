@@ -13,6 +13,7 @@ class ServerOnly:
     """Every worker sends to the parameter server."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`. Raises PlacementError without a server, or beyond its fan-in."""
         if problem.server is None:
             raise PlacementError(
                 "the job has none and the strategy needs one; name one, or use widest", place="strategy ps: server"

@@ -14,6 +14,7 @@ class TwoLevel:
     """Rack sums meet at the server's switch, which sends the server one stream."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`. Raises PlacementError for a job without a server."""
         if problem.server is None:
             raise PlacementError(
                 "the job has none and the strategy needs one; name one, or use rack", place="strategy atp: server"

@@ -65,6 +65,7 @@ class Terminals:
 
     @classmethod
     def of(cls, problem: Problem, links: Links) -> Terminals:
+        """Return the terminals of one job's problem."""
         return cls(
             links,
             {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()},
@@ -188,6 +189,7 @@ class WidestTree:
         self._scarce = ScarceMemory()
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
+        """Same contract as `Strategy.place`. A job's last tree is changed, and kept if no tree is wider."""
         links, kept = Links.of(problem.routes), self._kept_of(problem)
         if kept is None:
             costs = PlacementCosts(problem)

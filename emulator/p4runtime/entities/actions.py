@@ -94,6 +94,7 @@ class ScopedActions:
         return action.name
 
     def scope(self, action_id: int) -> p4i.ActionRef.Scope.ValueType:
+        """Return the places where an action may be used; both if the P4Info states none."""
         return self._scopes.get(action_id, p4i.ActionRef.TABLE_AND_DEFAULT)
 
     def _unknown(self, action_id: int) -> Refusal:

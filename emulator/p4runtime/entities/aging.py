@@ -20,13 +20,14 @@ class Aging:
         return bool(self._told_ns)
 
     def note(self, key: Key, idle_timeout_ns: int) -> None:
-        """An entry now has this timeout; 0: none."""
+        """Set an entry's idle timeout in ns; 0: it has none."""
         if idle_timeout_ns:
             self._told_ns.setdefault(key, 0)
         else:
             self._told_ns.pop(key, None)
 
     def discard(self, key: Key) -> None:
+        """Remove an entry that is deleted."""
         self._told_ns.pop(key, None)
 
     def due(self, idle: list[TableEntry], now_ns: int) -> list[TableEntry]:

@@ -36,6 +36,7 @@ class CounterService:
         self._size = size
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.CounterEntry) -> None:
+        """Write one cell, or all without an index. Raises Refusal."""
         check_modify(kind, self.name)
         wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
         if entry.HasField("data"):
@@ -59,6 +60,7 @@ class CounterService:
         return bring_back
 
     def read(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
+        """Yield the cell of a query, or all cells without an index. Raises Refusal."""
         wanted = cells(query.index, query.HasField("index"), self._size, self.name)
         for index in wanted:
             packet_count, byte_count = int(self._state.packets[index]), int(self._state.bytes[index])
@@ -88,6 +90,7 @@ class RegisterService:
         self._size = size
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.RegisterEntry) -> None:
+        """Write one cell, or all without an index. Raises Refusal."""
         check_modify(kind, self.name)
         wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
         if entry.HasField("data"):
@@ -140,11 +143,13 @@ class RegisterService:
 
 
 def check_modify(kind: p4r.Update.Type.ValueType, name: str) -> None:
+    """Check that an update of an array's cell is a MODIFY. Raises Refusal."""
     if kind != p4r.Update.MODIFY:
         raise invalid(f"{name}: an array's cells are always there; only MODIFY applies to them")
 
 
 def cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
+    """Return the range of cells of an index: one, or all if `given` is False. Raises Refusal."""
     if not given:
         return range(size)
     if index.index < 0:

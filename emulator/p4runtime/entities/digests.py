@@ -59,6 +59,7 @@ class DigestService:
 
     @property
     def enabled(self) -> bool:
+        """True while a client has configured the digest."""
         return self._entry is not None
 
     # -- the controller's side

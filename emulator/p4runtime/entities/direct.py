@@ -34,13 +34,16 @@ class DirectResources:
 
     @property
     def has_meter(self) -> bool:
+        """True if the table has a direct meter."""
         return self._meter is not None
 
     def check_counter(self) -> None:
+        """Check that the table has a direct counter. Raises Refusal."""
         if not self.has_counter:
             raise invalid(f"{self._name} has no direct counter")
 
     def check_meter(self) -> p4i.MeterSpec:
+        """Return the direct meter's specification. Raises Refusal if the table has none."""
         if self._meter is None:
             raise invalid(f"{self._name} has no direct meter")
         return self._meter
@@ -119,6 +122,7 @@ class DirectResources:
             yield p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(direct_meter_entry=meter))
 
     def encode_counter(self, match: tuple[Match, ...] | None, priority: int, data: p4r.CounterData) -> None:
+        """Fill in packets and bytes of one entry; `match` is None for the default entry."""
         packets, octets = self._state.counter(match, priority)
         data.packet_count = packets & COUNT_MASK
         data.byte_count = octets & COUNT_MASK
@@ -127,6 +131,9 @@ class DirectResources:
     def encode_meter(
         self, match: tuple[Match, ...] | None, priority: int, query: p4r.DirectMeterEntry, entry: p4r.DirectMeterEntry
     ) -> None:
+        """Fill in rates of one entry, and packets by colour if the query has the field; `match` is None for the
+        default entry.
+        """
         encode_config(self._state.meter(match, priority), entry.config)
         if query.HasField("counter_data"):
             encode_counts(self._state.meter_counts(match, priority), entry.counter_data)

@@ -57,6 +57,7 @@ class MeterService:
                 self._state.reset_counts(index)
 
     def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+        """Yield the cell of a query, or all cells without an index. Raises Refusal."""
         wanted = cells(query.index, query.HasField("index"), self._size, self.name)
         for index in wanted:
             entity = p4r.Entity()

@@ -92,6 +92,7 @@ class ProfileService:
             self._users[action] -= 1
 
     def encode_one_shot(self, action: OneShot) -> _Set:
+        """Encode the weighted actions of a table entry as P4Runtime's action set."""
         message = _Set()
         message.action_selection_mode = _Set.ActionSelectionMode.ValueType(action.selection_mode)
         message.size_semantics = _Set.SizeSemantics.ValueType(action.size_semantics)

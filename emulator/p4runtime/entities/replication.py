@@ -45,6 +45,7 @@ class ReplicationService:
         self._session_messages.clear()
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.PacketReplicationEngineEntry) -> None:
+        """Write a multicast group or clone session. Raises Refusal."""
         match entry.WhichOneof("type"):
             case "multicast_group_entry":
                 self._write_group(kind, entry.multicast_group_entry)
@@ -54,6 +55,7 @@ class ReplicationService:
                 raise invalid("packet replication engine entry without a multicast group or clone session")
 
     def read(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
+        """Yield the group or session of a query; id 0 means all. Raises Refusal."""
         match query.WhichOneof("type"):
             case "multicast_group_entry":
                 yield from self._read_groups(query.multicast_group_entry.multicast_group_id)

@@ -83,6 +83,7 @@ class Clients:
             raise Refusal(Code.PERMISSION_DENIED, f"not primary: {shown} is not the primary's")
 
     def unknown_role(self, role: str) -> Refusal:
+        """Return the refusal of a role that no client has, with the code NOT_FOUND."""
         return Refusal(Code.NOT_FOUND, f"device {self._device_id} has no role {role!r}")
 
     def _note_primaries(self, role: str) -> None:

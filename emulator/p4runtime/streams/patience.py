@@ -22,6 +22,7 @@ class Patience:
         self._thread = threading.Thread(target=self._check, name="p4runtime-patience", daemon=True)
 
     def start(self) -> None:
+        """Start the thread that cancels."""
         self._thread.start()
 
     def close(self) -> None:

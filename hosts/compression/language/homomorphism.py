@@ -33,6 +33,7 @@ class Derived:
 
     @property
     def homomorphic(self) -> bool:
+        """True if switches may sum the codes."""
         return not self.reason
 
 

@@ -55,6 +55,7 @@ class ExpressionWriter:
         return self.number(node, kind.base)
 
     def expression(self, node: Node) -> str:
+        """Return the Python text of an expression of the syntax tree."""
         text: str = getattr(self, f"_{node.rule}")(node)
         return text
 

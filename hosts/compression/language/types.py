@@ -29,10 +29,12 @@ class ValueKind:
 
     @property
     def number(self) -> bool:
+        """True for a scalar of a numeric type."""
         return self.base in _NUMBERS and not self.vector
 
     @property
     def whole(self) -> bool:
+        """True for a scalar of an integer type."""
         return self.number and self.base != "float"
 
 

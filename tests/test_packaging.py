@@ -218,6 +218,7 @@ def test_extras_have_the_packages_that_the_code_thinks_they_have() -> None:
         ("hosts", None),
         ("hosts/compression/language/native.py", "codecs"),
         ("hosts/numerics/lane_native.py", "codecs"),
+        ("hosts/numerics/vectors.py", "codecs"),
         ("hosts/compression/language/syntax.py", "codecs"),
         ("wire", "controller"),
         ("wire/scapy_layers.py", "debug"),
@@ -242,7 +243,8 @@ def test_an_extra_brings_what_its_rooms_import(room: str, extra: str | None) -> 
     apart = {"wire/scapy_layers.py", "topologies/drawing.py", "controller/live/history.py", "controller/live/server.py"}
     apart |= {"training/workloads/digits.py", "training/graphs/made.py", "training/optuna_source.py"}
     apart |= {f"hosts/compression/language/{module}.py" for module in ("native", "syntax")}
-    apart |= {"hosts/numerics/lane_native.py", "controller/inference/fitted.py"}
+    apart |= {f"hosts/numerics/{module}.py" for module in ("lane_native", "vectors")}
+    apart |= {"controller/inference/fitted.py"}
     listed = apart - {room}
     files = [ROOT / room] if room.endswith(".py") else sorted((ROOT / room).rglob("*.py"))
     for path in files:

@@ -40,19 +40,25 @@ class Draws:
 
     def own_keys(self, chunks: UintArray) -> UintArray:
         """Return the keys (k,) by which this worker's numbers of chunks are made, for native code."""
-        return _keys((self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD, chunks)
+        return _keys(self.own_seed, chunks)
 
-    def common_keys(self, chunks: UintArray) -> UintArray:
-        """Return the keys (k,) by which common numbers of chunks are made, for native code."""
-        return _keys(self.seed & _WORD, chunks)
+    @property
+    def own_seed(self) -> int:
+        """Seed of this worker's own numbers, 32 bits."""
+        return (self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD
+
+    @property
+    def common_seed(self) -> int:
+        """Seed of what workers draw in common, 32 bits."""
+        return self.seed & _WORD
 
     def common_signs(self, chunks: UintArray, size: int) -> UintArray:
         """Return sign bits of float32 numbers, 0 or 2³¹, (k, size), the same at every worker."""
-        return _bits(self.common_keys(chunks), size) & np.uint32(1 << 31)
+        return _bits(_keys(self.common_seed, chunks), size) & np.uint32(1 << 31)
 
     def common_words(self, size: int) -> UintArray:
         """Return words (size,) of 32 random bits, the same at every worker."""
-        words: UintArray = _bits(self.common_keys(np.zeros(1, np.uint32)), size)[0]
+        words: UintArray = _bits(_keys(self.common_seed, np.zeros(1, np.uint32)), size)[0]
         return words
 
 

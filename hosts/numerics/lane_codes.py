@@ -32,6 +32,7 @@ from .datatypes import LARGEST_EXPONENT, Exponents, FloatScalars, FloatType
 from .draws import UintArray
 from .encodings import LANE_BITS, ChunkPlace, Encoding
 from .quantization import Float32Array, Int32Array
+from .rotation import block_size, rotate, rotate_back
 from .scalars import ShortFloats
 
 NAN_CODE: Final = LARGEST_EXPONENT
@@ -52,6 +53,18 @@ def _scale_table() -> NDArray[np.float64]:
 SCALES: Final = _scale_table()
 """Scale by its code, (256,): multiples of float32, so that computing with float32 or float64 starts alike."""
 LARGEST_SCALE: Final = float(SCALES[NAN_CODE - 1])
+SQUARE_PARTS: Final = 32
+"""Float64 parts of a sum of squares: number i is added to part i mod 32, and halves of the parts to each other."""
+_LIMITS: Final = np.where(np.isnan(SCALES), 0, SCALES).astype(np.float32)
+"""Scale by its code as native code takes it; 0 where there are no numbers."""
+
+
+@cache
+def _steps(levels: int) -> Float32Array:
+    """Return the levels in a unit by the scale's code, (256,)."""
+    there = _LIMITS > 0
+    steps: Float32Array = ((levels - 1) / (2 * np.where(there, SCALES, 1.0))).astype(np.float32)
+    return steps
 
 
 @cache
@@ -150,12 +163,16 @@ def centred(sums: IntArray, scales: NDArray[np.float64], levels: int, contributo
     return (offset * (scales / (levels - 1))[:, None]).astype(np.float32)
 
 
-def clipped_range(chunks: Float32Array, clip: float | None) -> NDArray[np.float64]:
-    """Return the largest magnitude of each chunk (k,), at most `clip` times its root mean square if that is given."""
-    largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
-    if clip is not None:
-        largest = np.minimum(largest, clip * np.sqrt(np.square(chunks, dtype=np.float64).mean(axis=1)))
-    return largest
+def square_sums(chunks: Float32Array) -> NDArray[np.float64]:
+    """Return the sum of squares of each chunk (k,), added in the order of native code."""
+    size = chunks.shape[1]
+    squares = np.zeros((len(chunks), -(-size // SQUARE_PARTS) * SQUARE_PARTS))
+    np.square(chunks, dtype=np.float64, out=squares[:, :size])
+    parts = np.add.reduce(squares.reshape(len(chunks), -1, SQUARE_PARTS), axis=1)
+    while parts.shape[1] > 1:
+        parts = parts[:, : parts.shape[1] // 2] + parts[:, parts.shape[1] // 2 :]
+    sums: NDArray[np.float64] = parts[:, 0]
+    return sums
 
 
 def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array) -> UintArray:
@@ -177,7 +194,34 @@ def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, u
 
 
 class UniformCode(LaneCode):
-    """Uniform levels in ±scale by stochastic rounding, which native code does as well."""
+    """Uniform levels in ±scale by stochastic rounding, of rotated chunks or not. Native code computes the same."""
+
+    rotated = False
+
+    def clip(self, levels: int) -> float:
+        """Return the bound of a scale in root mean squares of its chunk; 0: scales are largest magnitudes."""
+        return 0.0
+
+    def rotation(self, values: int) -> tuple[int, np.float32]:
+        """Return the numbers of a block of a chunk of `values`, 0 if not rotated, and the factor that keeps norms."""
+        size = block_size(values) if self.rotated else 0
+        return size, np.float32(max(size, 1) ** -0.5)
+
+    def spread(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
+        if not self.rotated:
+            return chunks
+        return rotate(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
+
+    def gather(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
+        if not self.rotated:
+            return chunks
+        return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
+
+    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+        scales: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
+        if clip := self.clip(levels):
+            scales = np.minimum(scales, clip * np.sqrt(square_sums(chunks) / chunks.shape[1]))
+        return scales
 
     def quantise(
         self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
@@ -259,6 +303,16 @@ class LaneEncoding(Encoding):
 
     def prepare(self, values: NDArray[Any], weight: int, place: ChunkPlace) -> Exponents:
         """Spread the chunks in place and return the scale codes that they ask for; 256: one cannot be summed."""
+        if isinstance(self.code, UniformCode) and (fast := native_code()) is not None and values.flags.c_contiguous:
+            asked = np.empty(len(values))
+            clip, seed = float(self.code.clip(self.layout.levels)), place.draws.common_seed
+            fast.prepare(values, place.chunks, seed, *self.code.rotation(self.values), clip, LARGEST_SCALE, asked)
+            bad = np.isnan(asked)
+            codes = scale_codes(np.where(bad, np.inf, asked))
+            if self.poisons and bad.any():
+                codes[bad] = NAN_CODE
+                values[bad] = 0
+            return codes
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
             if not self.poisons:
@@ -281,23 +335,16 @@ class LaneEncoding(Encoding):
     ) -> Int32Array:
         """Spread chunks (k, v) as lanes, int32 (k, lanes), by the agreed scale codes (k,)."""
         place = place or ChunkPlace.first(len(values))
-        scales = SCALES[exponents]
-        there = (exponents > 0) & (exponents < NAN_CODE)
         if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
-            limits = np.where(there, scales, 0)
-            steps = (self.layout.levels - 1) / (2 * np.where(there, scales, 1.0))
-            lanes = np.zeros((len(values), self.lanes), np.uint32)
-            keys = place.draws.own_keys(place.chunks)
+            lanes = np.empty((len(values), self.lanes), np.uint32)
+            limits, steps = _LIMITS[exponents], _steps(self.layout.levels)[exponents]
+            draws = place.chunks, place.draws.own_seed
             fast.encode(
-                np.ascontiguousarray(values),
-                limits.astype(np.float32),
-                steps.astype(np.float32),
-                keys,
-                self.layout.bits,
-                self.layout.levels,
-                lanes,
+                np.ascontiguousarray(values), limits, steps, *draws, self.layout.bits, self.layout.levels, lanes
             )
             return lanes.view(np.int32)
+        scales = SCALES[exponents]
+        there = (exponents > 0) & (exponents < NAN_CODE)
         uniform = place.draws.own_uniform(place.chunks, self.values)
         codes = self.code.quantise(values, np.where(there, scales, 1.0), self.layout.levels, uniform)
         codes[~there] = 0
@@ -316,30 +363,30 @@ class LaneEncoding(Encoding):
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by them."""
         place = place or ChunkPlace.first(len(sums))
-        zero, nan = exponents == 0, exponents == NAN_CODE
-        scales = np.where(nan, 1.0, SCALES[exponents])
         contributors = np.asarray(weights, np.int64)
-        values = self._restored(sums, scales, contributors)
-        values[zero | (contributors == 0)] = 0
-        values = self.code.gather(values, place)
-        values[nan] = np.nan
-        return values
-
-    def _restored(self, sums: Int32Array, scales: NDArray[np.float64], contributors: NDArray[np.int64]) -> Float32Array:
-        """Sums of numbers, or means, as they were before they were spread back."""
+        nan = exponents == NAN_CODE
+        scales = np.where(nan | (contributors == 0), 0.0, SCALES[exponents])
         divisors = np.maximum(contributors if self.mean else 1, np.ones_like(contributors)).astype(np.float32)
         if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
             steps = self.layout.levels - 1
             values = np.empty((len(sums), self.values), np.float32)
             lanes = np.ascontiguousarray(sums).view(np.uint32)
-            fast.decode(lanes, scales / steps, contributors * steps, divisors, self.layout.bits, values)
-            return values
+            rotation = place.chunks, place.draws.common_seed, *self.code.rotation(self.values)
+            fast.decode(lanes, scales / steps, contributors * steps, divisors, self.layout.bits, *rotation, values)
+        else:
+            values = self._restored(sums, np.where(scales == 0, 1.0, scales), contributors)
+            values[scales == 0] = 0
+            values /= divisors[:, None]
+            values = self.code.gather(values, place)
+        values[nan] = np.nan
+        return values
+
+    def _restored(self, sums: Int32Array, scales: NDArray[np.float64], contributors: NDArray[np.int64]) -> Float32Array:
+        """Sums of numbers as they were before they were spread back."""
         shifts = np.arange(self.layout.per_lane, dtype=np.uint32) * np.uint32(self.layout.bits)
         fields = sums.view(np.uint32)[:, None, :] >> shifts[:, None] & np.uint32((1 << self.layout.bits) - 1)
         codes = fields.reshape(len(sums), self.values).astype(np.int64)
-        values = self.code.restore(codes, scales, self.layout.levels, contributors)
-        values /= divisors[:, None]
-        return values
+        return self.code.restore(codes, scales, self.layout.levels, contributors)
 
     def refused(self, values: NDArray[Any], weight: int) -> int:
         """Return the number of a chunk's element that cannot be summed."""

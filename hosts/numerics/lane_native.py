@@ -6,11 +6,17 @@ float32 and uint32, so results are equal bit for bit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ...wire.native_code import allocating, native
+from .lane_codes import SQUARE_PARTS
+from .vectors import WIDTH, add_squares, transform_eights, transform_fours, transform_pairs, transform_within
+
+_SIGN: Final = np.uint32(0x8000_0000)
+_MAGNITUDE: Final = np.uint32(0x7FFF_FFFF)
+_INFINITY: Final = np.uint32(0x7F80_0000)
 
 
 @native
@@ -31,91 +37,188 @@ def draw(number: Any, key: Any) -> Any:
 
 
 @native
-def _transform(chunk: Any, size: Any, factor: Any) -> None:
-    """Hadamard transform of each block of a chunk, in place; the first three steps are made in registers."""
-    for start in range(0, chunk.size, size):
-        width = 1
-        if size >= 8:
-            for index in range(start, start + size, 8):
-                a, b, c, d = chunk[index], chunk[index + 1], chunk[index + 2], chunk[index + 3]
-                e, f, g, h = chunk[index + 4], chunk[index + 5], chunk[index + 6], chunk[index + 7]
-                a, b, c, d, e, f, g, h = a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h
-                a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
-                chunk[index], chunk[index + 1], chunk[index + 2], chunk[index + 3] = a + e, b + f, c + g, d + h
-                chunk[index + 4], chunk[index + 5], chunk[index + 6], chunk[index + 7] = a - e, b - f, c - g, d - h
-            width = 8
-        while width < size:
-            for pair in range(start, start + size, 2 * width):
+def _key(seed: Any, number: Any) -> Any:
+    """Return the key of a chunk's random numbers, as `draws` does."""
+    return hashed(np.uint32(hashed(np.uint32(number * np.uint32(0x9E3779B1))) ^ np.uint32(seed)))
+
+
+@native
+def _transform(chunk: Any, size: Any) -> None:
+    """Hadamard transform of each block of `size` numbers of a contiguous chunk, in place and not divided."""
+    width = 1
+    if size >= WIDTH:
+        for start in range(0, chunk.size, WIDTH):
+            transform_within(chunk, start)
+        width = WIDTH
+    while width < size:
+        steps = 1
+        if size < WIDTH:
+            for pair in range(0, chunk.size, 2 * width):
                 for i in range(pair, pair + width):
                     first, second = chunk[i], chunk[i + width]
                     chunk[i] = first + second
                     chunk[i + width] = first - second
-            width *= 2
+        elif size == 2 * width:
+            for block in range(0, chunk.size, 2 * width):
+                for start in range(block, block + width, WIDTH):
+                    transform_pairs(chunk, start, width)
+        elif size == 4 * width:
+            steps = 2
+            for block in range(0, chunk.size, 4 * width):
+                for start in range(block, block + width, WIDTH):
+                    transform_fours(chunk, start, width)
+        else:
+            steps = 3
+            for block in range(0, chunk.size, 8 * width):
+                for start in range(block, block + width, WIDTH):
+                    transform_eights(chunk, start, width)
+        width <<= steps
+
+
+@native
+def _change_signs(words: Any, key: Any) -> None:
+    for i in range(words.size):
+        words[i] ^= np.uint32(draw(i, key) & _SIGN)
+
+
+@native
+def _copy(source: Any, target: Any) -> None:
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@native
+def _scaled(chunk: Any, factor: Any) -> None:
     for i in range(chunk.size):
         chunk[i] *= factor
 
 
 @native
-def _change_signs(chunk: Any, key: Any) -> None:
-    for i in range(chunk.size):
-        word = draw(i, key)
-        chunk[i] = -chunk[i] if word >> np.uint32(31) else chunk[i]
+def _largest(words: Any) -> Any:
+    """Return the word of the largest magnitude of float32 numbers."""
+    largest = np.uint32(0)
+    for i in range(words.size):
+        largest = max(largest, np.uint32(words[i] & _MAGNITUDE))
+    return largest
+
+
+@native
+def _squares(chunk: Any, parts: Any) -> Any:
+    """Return the sum of squares in float64, by parts (SQUARE_PARTS,)."""
+    whole = chunk.size - chunk.size % SQUARE_PARTS
+    for part in range(SQUARE_PARTS):
+        parts[part] = 0.0
+    for start in range(0, whole, SQUARE_PARTS):
+        add_squares(chunk, start, parts)
+    for part in range(chunk.size - whole):
+        number = np.float64(chunk[whole + part])
+        parts[part] += number * number
+    half = SQUARE_PARTS // 2
+    while half:
+        for part in range(half):
+            parts[part] += parts[part + half]
+        half //= 2
+    return parts[0]
 
 
 @allocating
-def rotate(chunks: Any, keys: Any, size: Any, factor: Any) -> None:
-    """Rotate chunks (k, v) in place, by the keys (k,) of their signs, in blocks of `size`; `factor` is size^−½."""
+def prepare(chunks: Any, numbers: Any, seed: Any, size: Any, factor: Any, clip: Any, bound: Any, scales: Any) -> None:
+    """Rotate contiguous chunks (k, v) in place, and write the scales (k,) that they ask for.
+
+    Args:
+        chunks: The numbers. A chunk whose scale is not a number or above `bound` stays as it is.
+        numbers: Numbers of the chunks in their tensor, uint32 (k,).
+        seed: Seed of the rotations' signs.
+        size: Numbers of a block that is rotated; 0: chunks are not rotated.
+        factor: size^−½.
+        clip: Bound of a scale in root mean squares; 0: there is none.
+        bound: Largest scale.
+        scales: Written: NaN for a chunk with a NaN or an infinity.
+    """
+    words = np.empty(chunks.shape[1], np.uint32)
+    spread = words.view(np.float32)
+    parts = np.empty(SQUARE_PARTS)
     for row in range(chunks.shape[0]):
-        _change_signs(chunks[row], keys[row])
-        _transform(chunks[row], size, factor)
+        largest = _largest(chunks[row].view(np.uint32))
+        if largest >= _INFINITY:
+            scales[row] = np.nan
+            continue
+        _copy(chunks[row], spread)
+        if size:
+            _change_signs(words, _key(seed, numbers[row]))
+            _transform(spread, size)
+            _scaled(spread, factor)
+            largest = _largest(words)
+            if largest >= _INFINITY:
+                scales[row] = np.inf
+                continue
+        parts.view(np.uint32)[0] = largest
+        scale = np.float64(parts.view(np.float32)[0])
+        if clip > 0:
+            scale = min(scale, clip * np.sqrt(_squares(spread, parts) / spread.size))
+        scales[row] = scale
+        if size and scale <= bound:
+            _copy(spread, chunks[row])
 
 
 @allocating
-def rotate_back(chunks: Any, keys: Any, size: Any, factor: Any) -> None:
-    """Undo `rotate`."""
-    for row in range(chunks.shape[0]):
-        _transform(chunks[row], size, factor)
-        _change_signs(chunks[row], keys[row])
+def encode(chunks: Any, limits: Any, steps: Any, numbers: Any, seed: Any, bits: Any, levels: Any, lanes: Any) -> None:
+    """Round chunks (k, v) at random to `levels` levels within ±limits (k,), and write them to fields of `lanes` (k, l).
 
-
-@allocating
-def encode(chunks: Any, limits: Any, steps: Any, keys: Any, bits: Any, levels: Any, lanes: Any) -> None:
-    """Round chunks (k, v) at random to `levels` levels within ±limits (k,), in fields of `lanes` (k, l), from zeros.
-
-    A limit of 0 leaves lanes as they are. `keys` (k,) make the random numbers; `steps` (k,) are levels in a unit.
+    A limit of 0 makes zeros. `numbers` (k,) of the chunks and `seed` make the random numbers; `steps` (k,) are levels
+    in a unit.
     """
     count = lanes.shape[1]
     top = np.float32(levels - 1)
     for row in range(chunks.shape[0]):
-        limit, step, key = limits[row], steps[row], keys[row]
+        limit, step, key = limits[row], steps[row], _key(seed, numbers[row])
         if limit == 0:
+            for lane in range(count):
+                lanes[row, lane] = 0
             continue
         for field in range(chunks.shape[1] // count):
             shift = np.uint32(field * bits)
             first = field * count
             for lane in range(count):
                 number = first + lane
-                value = chunks[row, number]
-                value = min(max(value, -limit), limit)
+                value = min(max(chunks[row, number], -limit), limit)
                 place = min(np.float32(np.float32(value + limit) * step), top)
-                low = np.floor(place)
-                word = draw(number, key)
-                uniform = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
-                code = np.uint32(low) + np.uint32(uniform < np.float32(place - low))
-                lanes[row, lane] |= np.uint32(code << shift)
+                low = np.int32(place)
+                uniform = np.float32(np.int32(draw(number, key) >> np.uint32(8))) * np.float32(2.0**-24)
+                code = np.uint32(low) + np.uint32(uniform < np.float32(place - np.float32(low)))
+                lanes[row, lane] = np.uint32(code << shift) | (lanes[row, lane] if field else np.uint32(0))
 
 
 @allocating
-def decode(lanes: Any, units: Any, offsets: Any, divisors: Any, bits: Any, values: Any) -> None:
-    """Write (2 · code − offset) · unit / divisor of all fields of lanes (k, l) to values (k, v), by chunk."""
+def decode(
+    lanes: Any,
+    units: Any,
+    offsets: Any,
+    divisors: Any,
+    bits: Any,
+    numbers: Any,
+    seed: Any,
+    size: Any,
+    factor: Any,
+    values: Any,
+) -> None:
+    """Write (2 · code − offset) · unit / divisor of all fields of lanes (k, l) to values (k, v), by chunk.
+
+    Where `size` is not 0, the rotation of `prepare` is then undone. A unit of 0 makes zeros.
+    """
     count = lanes.shape[1]
     mask = np.uint32((1 << bits) - 1)
     for row in range(lanes.shape[0]):
-        unit, offset, divisor = units[row], offsets[row], divisors[row]
+        unit, offset, divisor = units[row], np.float64(offsets[row]), divisors[row]
         for field in range(values.shape[1] // count):
             shift = np.uint32(field * bits)
             first = field * count
             for lane in range(count):
-                code = np.int64(np.uint32(lanes[row, lane] >> shift) & mask)
-                number = np.float32(np.float64(2 * code - offset) * unit)
+                code = np.float64(np.uint32(lanes[row, lane] >> shift) & mask)
+                number = np.float32((2.0 * code - offset) * unit) if unit else np.float32(0)
                 values[row, first + lane] = number / divisor
+        if size:
+            chunk = values[row]
+            _transform(chunk, size)
+            _scaled(chunk, factor)
+            _change_signs(chunk.view(np.uint32), _key(seed, numbers[row]))

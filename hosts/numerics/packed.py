@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...errors.values import shown
 from ..errors import InvalidTensor
 from .datatypes import register
-from .encodings import ChunkPlace
-from .lane_codes import LaneLayout, LaneType, UniformCode, clipped_range, fixed_field, native_code
-from .quantization import Float32Array
-from .rotation import block_size, rotate, rotate_back
+from .lane_codes import LaneLayout, LaneType, UniformCode, fixed_field
 
 FIELD_BITS: Final = (6, 7, 8, 10, 15)
 """Bits of a field, of which 5, 4, 4, 3 and 2 fill a lane."""
@@ -43,31 +37,8 @@ class Packed(UniformCode):
     def layout(self, workers: int) -> LaneLayout:
         return fixed_field(self.bits, workers, self.name)
 
-    def spread(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
-        if not self.rotated:
-            return chunks
-        if (fast := native_code()) is not None:
-            turned = np.array(chunks, np.float32, order="C")
-            fast.rotate(turned, place.draws.common_keys(place.chunks), *_blocks(chunks))
-            return turned
-        return rotate(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
-
-    def gather(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
-        if not self.rotated:
-            return chunks
-        if (fast := native_code()) is not None:
-            fast.rotate_back(chunks, place.draws.common_keys(place.chunks), *_blocks(chunks))
-            return chunks
-        return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
-
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        return clipped_range(chunks, _CLIP if self.rotated and levels < _MIN_UNCLIPPED else None)
-
-
-def _blocks(chunks: Float32Array) -> tuple[int, np.float32]:
-    """Numbers in a block of these chunks, and the factor that keeps norms."""
-    size = block_size(chunks.shape[1])
-    return size, np.float32(size**-0.5)
+    def clip(self, levels: int) -> float:
+        return _CLIP if self.rotated and levels < _MIN_UNCLIPPED else 0.0
 
 
 PACKED: Final = {bits: register(LaneType(Packed(bits))) for bits in FIELD_BITS}

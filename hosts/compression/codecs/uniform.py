@@ -2,14 +2,10 @@
 
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ....errors.values import shown
 from ...errors import InvalidTensor
 from ...numerics.encodings import LANE_BITS
-from ...numerics.lane_codes import LaneLayout, LaneType, UniformCode, clipped_range, fixed_levels
-from ...numerics.quantization import Float32Array
+from ...numerics.lane_codes import LaneLayout, LaneType, UniformCode, fixed_levels
 from ..codec import Codec, CodecDescription, LaneCodec
 
 _MAX_BITS: Final = 8
@@ -18,8 +14,8 @@ _MAX_BITS: Final = 8
 class Levels(UniformCode):
     """A fixed number of uniform levels; the field grows with the number of workers."""
 
-    def __init__(self, name: str, levels: int, clip: float | None = None) -> None:
-        """`clip`: standard deviations beyond which numbers of a chunk are clipped; None: no clipping."""
+    def __init__(self, name: str, levels: int, clip: float = 0.0) -> None:
+        """`clip`: standard deviations beyond which numbers of a chunk are clipped; 0: no clipping."""
         self.name = name
         self._levels = levels
         self._clip = clip
@@ -30,8 +26,8 @@ class Levels(UniformCode):
             raise InvalidTensor(f"too many workers: {workers}", place=f"dtype {self.name}", value=workers)
         return layout
 
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        return clipped_range(chunks, self._clip)
+    def clip(self, levels: int) -> float:
+        return self._clip
 
 
 def make(bits: int = 4) -> Codec:

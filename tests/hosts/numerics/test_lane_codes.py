@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weir.hosts.compression.codecs import make_codec
 from weir.hosts.errors import InvalidTensor
-from weir.hosts.numerics import lane_codes, packed
+from weir.hosts.numerics import lane_codes
 from weir.hosts.numerics.datatypes import data_type, data_types
 from weir.hosts.numerics.draws import Draws, mixed
 from weir.hosts.numerics.encodings import ChunkPlace, encoding_of
@@ -23,6 +24,8 @@ from weir.tests.support.errors import raises
 from weir.wire.aggregation import LANES
 
 PLAIN = {bits: LaneType(Packed(bits, rotated=False)) for bits in FIELD_BITS}
+
+TERNARY = make_codec("terngrad").kind
 
 
 def gradients(seed: int, workers: int, size: int) -> list[np.ndarray]:
@@ -67,7 +70,7 @@ def test_a_packed_sum_is_the_sum_of_counted_codes(bits: int, workers: int, there
 
 
 @pytest.mark.parametrize("kind", [*PACKED.values(), PLAIN[8]])
-@pytest.mark.parametrize("lanes", [256, 32])
+@pytest.mark.parametrize("lanes", [256, 32, 40, 8, 5])
 def test_native_code_has_the_bits_of_numpy(kind: LaneType, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = gradients(6, 3, 4000)
     arrays[0][:2000] = arrays[1][:2000] = arrays[2][:2000] = 0
@@ -82,8 +85,40 @@ def test_native_code_has_the_bits_of_numpy(kind: LaneType, lanes: int, monkeypat
         ]
 
     native = results()
-    for module in (lane_codes, packed):
-        monkeypatch.setattr(module, "native_code", lambda: None)
+    monkeypatch.setattr(lane_codes, "native_code", lambda: None)
+    assert results() == native
+
+
+@pytest.mark.parametrize("kind", [PACKED[8], PLAIN[8], PACKED[15], TERNARY])
+def test_native_code_refuses_and_keeps_what_numpy_does(kind: LaneType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of zeros, of the least and the largest numbers, and with a NaN and infinities."""
+    encoding = encoding_of(kind, 3, poison=True)
+    chunks = np.zeros((8, encoding.values), np.float32)
+    chunks[1] = 3.4e38  # becomes infinite where it is rotated
+    chunks[2] = 1e-45
+    chunks[3, 7] = np.nan
+    chunks[4, -1] = -np.inf
+    chunks[5] = np.random.default_rng(1).standard_normal(encoding.values) * 1e-39
+    chunks[6] = np.random.default_rng(2).standard_cauchy(encoding.values)
+    chunks[7, 0] = -0.0
+
+    def results() -> list[list[float] | bytes]:
+        values, place = chunks.copy(), ChunkPlace(np.arange(8, dtype=np.uint32), Draws(2, 1))
+        codes = encoding.prepare(values, 1, place)
+        agreed = np.where(codes <= 255, codes, 0).astype(np.uint8)
+        lanes = encoding.encode(values, agreed, 1, place)
+        weights = np.array([1, 1, 1, 1, 1, 1, 0, 1])
+        return [
+            codes.tolist(),
+            values.tobytes(),
+            lanes.tobytes(),
+            encoding.decode(lanes, agreed, weights, place).tobytes(),
+        ]
+
+    native = results()
+    assert native[0][1] == 256
+    assert native[0][3:5] == [NAN_CODE, NAN_CODE]
+    monkeypatch.setattr(lane_codes, "native_code", lambda: None)
     assert results() == native
 
 

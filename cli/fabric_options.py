@@ -57,7 +57,9 @@ def nanoseconds(option: str, text: str) -> int:
 
 
 def timeout_of(text: str | None) -> dict[str, str]:
-    """Environment of a rank for `--timeout`. Raises TopologyError and ExperimentError for a malformed duration."""
+    """Return the environment of a rank for `--timeout`. Raises TopologyError and ExperimentError for a malformed
+    duration.
+    """
     if text is None:
         return {}
     timeout_ns = nanoseconds("--timeout", text)

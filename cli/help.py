@@ -44,14 +44,14 @@ class Groups(TyperGroup):
 
 
 def command_group(**settings: Any) -> typer.Typer:
-    """A command that has commands: its help is plain text."""
+    """Return a command that has commands: its help is plain text."""
     return typer.Typer(
         cls=Groups, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}, **settings
     )
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: lines that can be typed."""
+    """Return the end of a command's help: lines that can be typed."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 

@@ -69,7 +69,7 @@ class JobsFile(Section):
 
 
 def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
-    """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
+    """Return others' traffic by directed link. Raises ExperimentError, which names file and key."""
     written = _read(path, "loads are a YAML mapping, such as s1-p3: 300Mbit")
     loads: dict[Endpoint, LinkLoad] = {}
     problems = list(written.problems)
@@ -105,7 +105,7 @@ def _wrong_reading(written: YamlFile, key: str, value: object, error: Validation
 
 
 def read_jobs(path: Path, topology: Topology) -> list[PlacedJob]:
-    """Jobs of this fabric. Raises ExperimentError, which names file, line and key of all that is wrong."""
+    """Return jobs of this fabric. Raises ExperimentError, which names file, line and key of all that is wrong."""
     written = _read(path, "jobs are a YAML mapping with jobs, a list")
     jobs = read_section(JobsFile, written).jobs
     if problems := [host for index, job in enumerate(jobs) for host in _wrong_hosts(written, index, job, topology)]:

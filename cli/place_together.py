@@ -156,7 +156,7 @@ class _Around:
         self.bytes_of[at] = self.costs[at].loads(placement) * self.parts[at].problem.gradient_bytes
 
     def problem(self, at: int) -> Problem:
-        """Problem of a part, given all others that are placed."""
+        """Return the problem of a part, given all others that are placed."""
         problem = self.parts[at].problem
         links = problem.topology.directed_links
         rest = sum(
@@ -209,7 +209,7 @@ class _Around:
         return not times.improvable(times.weighted([self.bytes_of[index] for index in range(len(self.parts))])).any()
 
     def slowest_first(self) -> list[tuple[int, float]]:
-        """All parts' priorities, and times by their weights; those that differ by rounding are the same."""
+        """Return all parts' priorities, and times by their weights; those that differ by rounding are the same."""
         running = self.running()
         seconds = zip(running, seconds_of(running, {}), strict=True)
         return sorted(

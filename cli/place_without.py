@@ -38,7 +38,7 @@ class Without:
         )
 
     def described(self, switch: str, seconds: float) -> dict[str, Any]:
-        """The same with its parts, for programs."""
+        """Return the same with its parts, for programs."""
         return {
             "completion_seconds": None if self.expected is None else self.expected.seconds,
             "slowest_link": None if self.expected is None else str(self.expected.slowest_link),
@@ -61,7 +61,7 @@ class RemovalStudy:
         expected: Callable[[Problem, Placement], Expected],
         placed_in: float,
     ) -> Mapping[str, Without]:
-        """Outcome without each switch of the tree, in the tree's order.
+        """Return the outcome without each switch of the tree, in the tree's order.
 
         Switches are left out if the time does not suffice, estimated from the time that placing the job took, in
         seconds.

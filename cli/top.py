@@ -60,7 +60,7 @@ def _show(url: str) -> None:
 
 
 def screen(fabric: dict[str, Any], state: dict[str, Any], rows: int) -> Group:
-    """One state as it is printed; of the links the `rows` fullest."""
+    """Return one state as it is printed; of the links the `rows` fullest."""
     links = Table(box=None, pad_edge=False)
     for column in ("link", "to", "load", "", "queue", "latency", "loss", "age", "confidence"):
         links.add_column(column, justify="left" if column in ("link", "to", "") else "right")

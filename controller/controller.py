@@ -316,7 +316,7 @@ class Controller:
         return [Message(host, part) for host, part in self.jobs[spec.job].plan.host_plans().items()]
 
     async def shares(self, spec: JobSpec, most: int, now_ns: int) -> Sequence[int]:
-        """Best proportions for dividing a new job among at most `most` jobs, each with a tree of its own.
+        """Return the best proportions for dividing a new job among at most `most` jobs, each with a tree of its own.
 
         They are then admitted, the largest share first.
         """
@@ -373,7 +373,7 @@ class Controller:
         return {name: diff for name, diff in zip(names, diffs, strict=True) if diff}
 
     def telemetry_cost(self, elapsed_ns: int, forwarded: int | None = None) -> TelemetryCost:
-        """Cost of probes, reports and INT headers on links since the controller began, `elapsed_ns` ago.
+        """Return the cost of probes, reports and INT headers on links since the controller began, `elapsed_ns` ago.
 
         `forwarded`: packets that left switches' ports meanwhile, if counted.
         """

@@ -54,7 +54,7 @@ def _processor() -> str:
 
 
 def key_of(program: bytes) -> str:
-    """The digest under which a program's native code is kept."""
+    """Return the digest under which a program's native code is kept."""
     return hashlib.sha256(_environment() + program).hexdigest()
 
 

@@ -458,7 +458,7 @@ class Fabric:
     # --- observing ------------------------------------------------------------------------------------------------
 
     def port_counters(self) -> dict[Endpoint, PortCounters]:
-        """Counters of every port of every switch, without the CPU ports."""
+        """Return counters of every port of every switch, without the CPU ports."""
         return {
             (name, number): switch.port_counters(number)
             for name, switch in self._nodes.switches.items()

@@ -15,7 +15,7 @@ ETHERNET_BYTES: Final = 14
 
 
 def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:
-    """One frame, or frames (n, size), contiguous, (n, size). Raises SwitchValueError for a size out of range."""
+    """Return one frame, or frames (n, size), contiguous, (n, size). Raises SwitchValueError for a size out of range."""
     frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
     if frames.ndim == 1:
         frames = frames[np.newaxis]
@@ -31,7 +31,7 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
 
 
 def split(out: DrainResult) -> list[tuple[int, bytes]]:
-    """Drained frames as (port, bytes)."""
+    """Return the drained frames as (port, bytes)."""
     data = out.data.tobytes()
     ends = np.cumsum(out.lengths).tolist()
     return [

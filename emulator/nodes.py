@@ -16,7 +16,7 @@ class FabricError(EmulatorError):
 
 
 def label(end: Endpoint) -> str:
-    """A port's name in errors: `s1-p3`."""
+    """Return a port's name in errors: `s1-p3`."""
     return f"{end[0]}-p{end[1]}"
 
 
@@ -58,7 +58,9 @@ class FabricNodes:
         return self.hosts[name]
 
     def port(self, end: Endpoint) -> int:
-        """A port's place among the engine's. Raises FabricError, or SwitchValueError, where there is no such port."""
+        """Return a port's place among the engine's. Raises FabricError, or SwitchValueError, where there is no such
+        port.
+        """
         name, number = end
         if name in self.switches:
             return self.switches[name].port_index(number)

@@ -91,7 +91,7 @@ _OF_QUEUES: Final = ("drops", "max_queue_packets")
 
 
 def read_port(engine: Engine, index: int) -> PortCounters:
-    """The counters of one port of an engine."""
+    """Return the counters of one port of an engine."""
     port = engine.ports.data[index]
     queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
     values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name not in _OF_QUEUES}
@@ -101,7 +101,7 @@ def read_port(engine: Engine, index: int) -> PortCounters:
 
 
 def read_queues(engine: Engine, index: int) -> list[Queue]:
-    """The queues of one port of an engine, by priority."""
+    """Return the queues of one port of an engine, by priority."""
     records = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
     queues = (Queue(*(int(record[name]) for name in Queue._fields)) for record in records)
     return [

@@ -71,7 +71,7 @@ class Register:
         self._cells[self._checked(index)] = np.frombuffer(content, np.uint8)
 
     def content(self, cells: range) -> NDArray[np.uint8]:
-        """A copy of the bytes of some cells, for `set_content`."""
+        """Return a copy of the bytes of some cells, for `set_content`."""
         return self._cells[cells.start : cells.stop].copy()
 
     def set_content(self, cells: range, content: NDArray[np.uint8]) -> None:
@@ -354,7 +354,7 @@ unchanged; bits outside the mask are cleared, as in entries that controllers wri
 
 
 def const_entries(document: Document, table: TableNode) -> tuple[TableEntry, ...]:
-    """The program's own entries. BMv2's priorities (smallest wins) turn into P4Runtime's (largest wins)."""
+    """Return the program's own entries. BMv2's priorities (smallest wins) turn into P4Runtime's (largest wins)."""
     entries = table.entries or ()
     lowest = max((entry.priority for entry in entries), default=0) + 1
     ranked = any(key.match_kind in ("ternary", "range") for key in table.key)

@@ -148,7 +148,7 @@ def as_json(figures: Iterable[SchemeFigures]) -> list[dict[str, Any]]:
 
 
 def markdown_table(figures: Iterable[SchemeFigures]) -> str:
-    """Figures as a table of a page."""
+    """Return figures as a table of a page."""
     head = [column.replace("\n", " ") for column in COLUMNS]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(figure.row for figure in figures)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

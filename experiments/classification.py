@@ -51,11 +51,11 @@ class ClassificationOutcome:
     """Limit of that program that the model exceeds; empty if it fits."""
 
     def as_dict(self) -> dict[str, int | str]:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Sentences for people."""
+        """Return sentences for people."""
         return [
             f"{self.trees} trees, {self.leaves} leaves, keys of up to {self.key_bits} bits",
             f"{self.features} features, {self.intervals} intervals",
@@ -109,7 +109,7 @@ def drawn_samples(forest: Forest, seed: int, count: int = _DRAWN) -> NDArray[np.
 
 
 def loaded_switch(forest: Forest) -> Switch:
-    """A switch with one host, its address and a model."""
+    """Return a switch with one host, its address and a model."""
     switch = Switch(1, ports=range(_HOST_PORT + 1))
     switch.load(p4src.json_of("fabric_32").read_bytes())
     assert switch.state is not None
@@ -148,7 +148,7 @@ _PARAMETERS: Final = {"serve": ("in_bank", "model", "n_trees"), "encode": ("abov
 
 
 def as_table_entry(item: Entry) -> TableEntry:
-    """An entry of a model as the emulator takes it."""
+    """Return an entry of a model as the emulator takes it."""
     values: dict[str, FieldValue] = dict(item.match)
     keys: list[Match] = [Exact(_number(values[name])) for name in ("model", "bank") if name in values]
     if item.table in FEATURE:

@@ -35,7 +35,7 @@ class ScriptWorker(Protocol):
     """The replica, flat, float32; the same at all workers in the beginning."""
 
     def gradient(self, step: int) -> Floats:
-        """The gradient of this step, of the shape and type of `weights`."""
+        """Return the gradient of this step, of the shape and type of `weights`."""
 
     def apply(self, mean: Floats) -> None:
         """Take the mean gradient, over all workers' samples."""

@@ -17,17 +17,17 @@ BUILD: Final = ROOT / "build"
 
 
 def loaded_of(program: str, ending: str) -> Path:
-    """Path of the file that a switch loads, by the file ending of its kind of switch."""
+    """Return the path of the file that a switch loads, by the file ending of its kind of switch."""
     return BUILD / f"{program}.{ending}"
 
 
 def json_of(program: str) -> Path:
-    """A compiled program as BMv2 JSON."""
+    """Return a compiled program as BMv2 JSON."""
     return loaded_of(program, "json")
 
 
 def p4info_of(program: str) -> Path:
-    """Its control-plane interface as P4Info in protobuf text."""
+    """Return its control-plane interface as P4Info in protobuf text."""
     return BUILD / f"{program}.p4info.txtpb"
 
 

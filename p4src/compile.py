@@ -40,18 +40,18 @@ class CompileError(Exception):
 
 
 def sources(*folders: str) -> list[Path]:
-    """The P4 files in these folders, or all that there are, in a fixed order."""
+    """Return the P4 files in these folders, or all that there are, in a fixed order."""
     return sorted(path for folder in folders or ("common", "bmv2", "tofino") for path in ROOT.glob(f"{folder}/*.p4"))
 
 
 def products() -> list[Path]:
-    """All that is made of them."""
+    """Return all that is made of them."""
     compiled = [path for program in LANES for path in (json_of(program), p4info_of(program))]
     return [*compiled, *(p4info_of(program) for program in TOFINO)]
 
 
 def digests() -> str:
-    """One line per source and product, as `sha256sum` writes them."""
+    """Return one line per source and product, as `sha256sum` writes them."""
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}\n"
         for path in (*sources(), *products())

@@ -152,7 +152,7 @@ def sources_digest(folder: str = "tofino") -> str:
 
 
 def lanes() -> int:
-    """Lanes of a message that the program sums."""
+    """Return lanes of a message that the program sums."""
     found = re.search(r"#define LANES (\d+)\n", (ROOT / "tofino" / "target.p4").read_text())
     assert found
     return int(found[1])
@@ -269,7 +269,7 @@ def _last_stages(assembly: str) -> dict[str, int]:
 
 
 def model_lines(fit: Fit, trees: int = 9, leaves: int = 64) -> list[str]:
-    """Room for decision forests, and what one takes of it, by the blocks of the tables."""
+    """Return the room for decision forests, and what one takes of it, by the blocks of the tables."""
     sizes = (ROOT / "forest" / "classification.p4").read_text()
     found = {name: int(number) for name, number in re.findall(r"#define (\w+) +(\d+)", sizes)}
     each = [count for table, count in fit.blocks.items() if re.fullmatch(r".*inference\.tree_\d+", table)]
@@ -284,7 +284,7 @@ def model_lines(fit: Fit, trees: int = 9, leaves: int = 64) -> list[str]:
 
 
 def report_of(chip: Chip, fit: Fit, digest: str) -> str:
-    """The report as it is checked in."""
+    """Return the report as it is checked in."""
     lines = [
         f"What p4src/{chip.folder} takes of a {chip.name}, as p4c's back end for it says. No switch has loaded it yet.",
         "",

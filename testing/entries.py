@@ -18,8 +18,8 @@ from ..topologies.spelling import nearest
 
 
 def named(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    """The one of `known` that is called so, wholly or by its last parts. Raises InvalidEntry, which says what there
-    is.
+    """Return the one of `known` that is called so, wholly or by its last parts. Raises InvalidEntry, which says what
+    there is.
     """
     try:
         return resolve(what, name, known)
@@ -29,7 +29,7 @@ def named(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> 
 
 
 def action_of(program: Program, table: TableSchema, name: str, given: Mapping[str, object]) -> ActionCall:
-    """A call of one of a table's actions. Raises InvalidEntry."""
+    """Return a call of one of a table's actions. Raises InvalidEntry."""
     action = named(f"action of {table.name}:", name, table.actions)
     params = [param for param, _ in program.actions[action].params]
     for param in given:
@@ -44,8 +44,8 @@ def action_of(program: Program, table: TableSchema, name: str, given: Mapping[st
 
 
 def matches_of(table: TableSchema, given: Mapping[str, object]) -> tuple[Match, ...]:
-    """A match for each field of a table's key; one that is not given matches anything, if its kind can. Raises
-    InvalidEntry.
+    """Return a match for each field of a table's key; one that is not given matches anything, if its kind can.
+    Raises InvalidEntry.
     """
     names = [field.name for field in table.key]
     by_field = {}

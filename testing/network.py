@@ -96,11 +96,13 @@ class Network:
         self._fabric.send(host, bytes(packet))
 
     def received(self, host: str) -> list[bytes]:
-        """The frames that have come to a host since it was asked last, in order; time passes until all have arrived."""
+        """Return the frames that have come to a host since it was asked last, in order; time passes until all have
+        arrived.
+        """
         return [frame for _, frame in self.arrivals(host)]
 
     def arrivals(self, host: str) -> list[tuple[int, bytes]]:
-        """Frames as in `received`, each with the time (ns) at which its last bit arrived."""
+        """Return frames as in `received`, each with the time (ns) at which its last bit arrived."""
         self._host(host)
         self.settle()
         frames, self._arrivals[host] = self._arrivals[host], []
@@ -135,7 +137,9 @@ class Network:
         return "\n".join(self._traced(host, bytes(packet)).lines)
 
     def lost_frames(self) -> str:
-        """Traces of up to 3 different frames sent lately that come to no host, and counts of drops; empty if none."""
+        """Return traces of up to 3 different frames sent lately that come to no host, and counts of drops; empty if
+        none.
+        """
         traces = (self._traced(*sent) for sent in dict.fromkeys(self._sent))
         lost = list(islice(("\n".join(trace.lines) for trace in traces if not trace.reached), _SHOWN_TRACES))
         for name, switch in self._switches.items():
@@ -176,7 +180,7 @@ class Network:
     # --- nodes ---
 
     def switch(self, name: str = "s1") -> SwitchUnderTest:
-        """A switch: its tables, counters, registers. Raises TopologyError for a name that the fabric has not."""
+        """Return a switch: its tables, counters, registers. Raises TopologyError for a name that the fabric has not."""
         self.topology.node(name)
         if name not in self._switches:
             raise EmulatorError(f"{name} is a host; the switches are {', '.join(self._switches)}", value=name)

@@ -12,7 +12,7 @@ MAX_PORTS: Final = 254
 
 
 def one_switch(ports: int) -> Topology:
-    """One switch `s1`, whose ports 1 … `ports` lead to the hosts `h1` …, 10.0.0.1 …. Raises TopologyError."""
+    """Return one switch `s1`, whose ports 1 … `ports` lead to the hosts `h1` …, 10.0.0.1 …. Raises TopologyError."""
     if not 1 <= ports <= MAX_PORTS:
         raise TopologyError(f"a switch with {ports} ports; it has 1 … {MAX_PORTS} of them here", value=ports)
     numbers = range(1, ports + 1)

@@ -135,7 +135,7 @@ class PtfPort:
         return self._switch.end(self._port).fileno()
 
     def recv(self) -> tuple[int, int, bytes, float]:
-        """Device, port, frame, and when it was received by the wall clock."""
+        """Return the device, port, frame, and when it was received by the wall clock."""
         return DEVICE, self._port, self._switch.end(self._port).recv(_LONGEST_FRAME), time.time()
 
     def get_packet_source(self) -> PtfPort:

@@ -65,11 +65,11 @@ class SwitchUnderTest:
         entries.set_default(action_of(self._program, entries.schema, action, params or {}))
 
     def entries(self, table: str) -> list[TableEntry]:
-        """All entries of a table."""
+        """Return all entries of a table."""
         return list(self._state.tables[named("table", table, self._state.tables)].entries())
 
     def hits(self, table: str, match: Mapping[str, object], *, priority: int = 0) -> Count:
-        """The direct counter of an entry."""
+        """Return the direct counter of an entry."""
         entries = self._state.tables[named("table", table, self._state.tables)]
         return Count(*entries.counter(matches_of(entries.schema, match), priority))
 

@@ -147,7 +147,7 @@ def jellyfish(
     target: Target = BMV2,
     name: str = "jellyfish",
 ) -> Topology:
-    """A random regular graph of switches, each with `degree` links to others (Singla et al., NSDI 2012)."""
+    """Return a random regular graph of switches, each with `degree` links to others (Singla et al., NSDI 2012)."""
     _check_count("switches", switches, 3, 255)
     _check_count("degree", degree, 2, switches - 1)
     if switches * degree % 2:
@@ -182,8 +182,8 @@ def random_fabric(
     target: Target = BMV2,
     name: str = "random",
 ) -> Topology:
-    """A fabric with `links` links between switches: a random spanning tree, and the rest between pairs drawn at
-    random.
+    """Return a fabric with `links` links between switches: a random spanning tree, and the rest between pairs drawn
+    at random.
     """
     _check_count("switches", switches, 2, 255)
     _check_count("links", links, switches - 1, switches * (switches - 1) // 2)

@@ -39,7 +39,7 @@ _RIGHT: Final = {
 
 
 def dotted(location: Location) -> str:
-    """A place in a file: `background.0.rate`."""
+    """Return a place in a file: `background.0.rate`."""
     return ".".join(str(part) for part in location)
 
 
@@ -51,7 +51,8 @@ def problems_of(
     place: Callable[[Location], str] = dotted,
     line: Callable[[Location], int | None] = lambda _: None,
 ) -> list[FileProblem]:
-    """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is.
+    """Return all that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it
+    is.
 
     A location without words is left out.
     """

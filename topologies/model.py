@@ -41,12 +41,12 @@ ENDPOINT_PATTERN: Final = f"^({_ENDPOINT.pattern}|{_NAME.pattern})$"
 
 
 def mac_of(address: IPv4Address) -> str:
-    """The locally administered MAC that the fabric gives to an address: 02:00, then the address."""
+    """Return the locally administered MAC that the fabric gives to an address: 02:00, then the address."""
     return ":".join(f"{byte:02x}" for byte in b"\x02\x00" + address.packed)
 
 
 def mac_number(mac: str) -> int:
-    """A MAC in colon notation as a 48-bit integer."""
+    """Return a MAC in colon notation as a 48-bit integer."""
     return int(mac.replace(":", ""), 16)
 
 

@@ -40,7 +40,7 @@ class BadFile(PlacedError):
 
 
 def listed(where: str, problems: Sequence[FileProblem]) -> str:
-    """One problem in one line; several in a line each, in the file's order, below a line that names the file."""
+    """Return one problem in one line; several in a line each, in the file's order, below a line that names the file."""
     distinct = list(dict.fromkeys(problems))
     if len(distinct) == 1:
         return f"{where}: {distinct[0]}"
@@ -50,7 +50,7 @@ def listed(where: str, problems: Sequence[FileProblem]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the file has it, if it is short."""
+    """Return a value as the file has it, if it is short."""
     match value:
         case str():
             text = json.dumps(value, ensure_ascii=False)
@@ -68,7 +68,7 @@ def shown(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Description of a value found in place of a mapping."""
+    """Return the description of a value found in place of a mapping."""
     match value:
         case None:
             return "nothing"
@@ -83,26 +83,26 @@ def kind_of(value: object) -> str:
 
 
 def wrong(where: str, value: object, right: str) -> str:
-    """Message about a wrong value and the allowed ones."""
+    """Return the message about a wrong value and the allowed ones."""
     if value is None:
         return _placed(where, f"has no value; write {right}")
     return _placed(where, f"{shown(value)} is not right; write {right}")
 
 
 def unknown_key(key: object, known: Sequence[str]) -> str:
-    """A key that nothing reads, with those that are read."""
+    """Return a key that nothing reads, with those that are read."""
     near, listed = nearest(str(key), known), ", ".join(known)
     return f"unknown key {shown(str(key))}{near}{' There are' if near else '; there are'} {listed}"
 
 
 def missing_key(key: str, known: Sequence[str]) -> str:
-    """A key that has to be there, with the others that may be."""
+    """Return a key that has to be there, with the others that may be."""
     others = ", ".join(name for name in known if name != key)
     return f'key "{key}" is missing' + (f"; beside it there may be {others}" if others else "")
 
 
 def read_text(path: Path) -> str:
-    """A file's text. Raises BadFile."""
+    """Return a file's text. Raises BadFile."""
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise BadFile(
@@ -126,7 +126,7 @@ Shape = Callable[[object, str], Iterator[str]]
 
 
 def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
-    """The JSON object of a file that has this shape. Raises BadFile; also where a key is there twice."""
+    """Return the JSON object of a file that has this shape. Raises BadFile; also where a key is there twice."""
     twice: list[str] = []
 
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _no_number(name: str) -> Any:
 
 
 def uncapitalised(text: str) -> str:
-    """A library's sentence, for the middle of one of ours."""
+    """Return a library's sentence, for the middle of one of ours."""
     return text[:1].lower() + text[1:]
 
 
@@ -215,7 +215,7 @@ def list_of(each: Shape) -> Shape:
 
 
 def by_name(each: Shape) -> Shape:
-    """A mapping with keys of the user's."""
+    """Return a mapping with keys of the user's."""
 
     def check(value: object, place: str) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -228,7 +228,7 @@ def by_name(each: Shape) -> Shape:
 
 
 def keys(required: Mapping[str, Shape], optional: Mapping[str, Shape]) -> Shape:
-    """A mapping with these keys and no others."""
+    """Return a mapping with these keys and no others."""
     known = {**required, **optional}
 
     def check(value: object, place: str) -> Iterator[str]:

@@ -45,7 +45,8 @@ class Routes:
         return self._down
 
     def next_hops(self, node: str, destination: str) -> tuple[int, ...]:
-        """The ports, ascending, through which shortest paths from `node` to `destination` leave; () at the destination.
+        """Return the ports, ascending, through which shortest paths from `node` to `destination` leave; () at the
+        destination.
 
         Raises `TopologyError` when there is no way, or no such node.
         """
@@ -53,7 +54,7 @@ class Routes:
         return self._ports_to(node, destination)
 
     def hops(self, node: str, destination: str) -> int:
-        """Links on a shortest path. Raises `TopologyError` when there is no way, or no such node."""
+        """Return links on a shortest path. Raises `TopologyError` when there is no way, or no such node."""
         if node not in self._links:
             self.topology.node(node)
         if (hops := self._distance(node, destination)) is None:
@@ -77,7 +78,9 @@ class Routes:
         return start == end or self._part[start] == self._part[end]
 
     def unique_path(self, source: str, destination: str) -> tuple[Endpoint, ...] | None:
-        """The shortest path where there is only one; None where hashing would decide, or where there is no way."""
+        """Return the shortest path where there is only one; None where hashing would decide, or where there is no
+        way.
+        """
         if not self.reaches(source, destination):
             return None
         path: list[Endpoint] = []
@@ -134,7 +137,9 @@ class Routes:
         return start in known and self.reaches(source, destination)
 
     def shares(self, source: str, destination: str) -> Mapping[Endpoint, float]:
-        """Every directed link that a flow may take, with the share of all flows that equal-cost hashing puts there."""
+        """Return every directed link that a flow may take, with the share of all flows that equal-cost hashing puts
+        there.
+        """
         if (known := self._shares.get((source, destination))) is not None:
             return known
         topology = self.topology

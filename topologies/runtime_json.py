@@ -124,8 +124,8 @@ def _by_id(path: Path, data: Mapping[str, Any], kind: str) -> Iterator[tuple[int
 
 
 def value_number(value: object) -> int:
-    """The number that a value of a key field or parameter stands for: an integer, or text such as `0x1f`, `10.0.1.1`,
-    `fe80::1` or `08:00:00:00:01:11`. Raises ValueError.
+    """Return the number that a value of a key field or parameter stands for: an integer, or text such as `0x1f`,
+    `10.0.1.1`, `fe80::1` or `08:00:00:00:01:11`. Raises ValueError.
     """
     if isinstance(value, bool | int):
         return int(value)

@@ -58,7 +58,7 @@ _WHAT: Final = "a fabric is a YAML mapping with name, and either generate or hos
 
 
 def shipped() -> list[str]:
-    """The fabrics that come with Weir, by their files' names."""
+    """Return the fabrics that come with Weir, by their files' names."""
     return sorted(path.name for path in _SHIPPED.glob("*.yaml"))
 
 
@@ -89,8 +89,8 @@ def load_topology(path: str | Path) -> Topology:
 
 
 def parse_topology(data: object, where: str, written: YamlFile | None = None, within: Location = ()) -> Topology:
-    """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front and the
-    lines of the file that it was `written` in, `within` these keys.
+    """Return the fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front
+    and the lines of the file that it was `written` in, `within` these keys.
     """
 
     def line(location: Location) -> int | None:
@@ -270,7 +270,7 @@ class _FreePorts:
                     self._taken[end.node].update(self._channels(end, _chosen(link.rate, default_rate)))
 
     def numbered(self, end: Endpoint | str, rate_bps: int) -> Endpoint:
-        """The end as it is, port 0 of a host, or the next free port of a switch. Raises TopologyError."""
+        """Return the end as it is, port 0 of a host, or the next free port of a switch. Raises TopologyError."""
         if isinstance(end, Endpoint):
             return end
         if end not in self._targets:

@@ -36,7 +36,7 @@ class Pipes:
         return 0 <= port % self.stride - self.first_port < self.link_ports
 
     def words(self) -> str:
-        """Description of the ports that can have links, for messages."""
+        """Return the description of the ports that can have links, for messages."""
         starts = (str(pipe * self.stride + self.first_port) for pipe in range(self.count))
         return f"{self.link_ports} for each of its {self.count} pipes, from {', '.join(starts)} on"
 
@@ -117,12 +117,12 @@ class Target:
         return None
 
     def pipe_of(self, port: int) -> int:
-        """Index of the set of registers that a packet from this port uses."""
+        """Return the index of the set of registers that a packet from this port uses."""
         return 0 if self.pipes is None else port // self.pipes.stride
 
     def channels(self, port: int, rate_bps: int) -> range:
-        """The port numbers that a port of this rate takes, its own first. Raises TopologyError where no port is so
-        fast, or none of this speed has this number.
+        """Return the port numbers that a port of this rate takes, its own first. Raises TopologyError where no port
+        is so fast, or none of this speed has this number.
         """
         if self.pipes is None:
             return range(port, port + 1)
@@ -141,7 +141,7 @@ class Target:
         return range(port, port + enough[0])
 
     def queue_depth(self, packets: int, packet_bytes: int) -> int:
-        """Depth of `packets` packets of this size, in the unit of the switch's depths."""
+        """Return the depth of `packets` packets of this size, in the unit of the switch's depths."""
         return packets if self.cell_bytes is None else packets * -(-packet_bytes // self.cell_bytes)
 
 

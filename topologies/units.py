@@ -39,7 +39,7 @@ nanoseconds.
 
 
 def parse_rate(text: object) -> int:
-    """Bits per second of a rate such as `200Mbit` or `2.5Gbit`. Raises `TopologyError`."""
+    """Return bits per second of a rate such as `200Mbit` or `2.5Gbit`. Raises `TopologyError`."""
     rate_bps = _parse(text, _RATE_BPS)
     if rate_bps is None or rate_bps < 1:
         raise TopologyError(f"rate {_shown(text)} is not a rate; write it like 200Mbit", value=text)
@@ -47,7 +47,7 @@ def parse_rate(text: object) -> int:
 
 
 def parse_memory(text: object) -> int:
-    """Bytes of an amount of memory such as `64GiB`. Raises `TopologyError`."""
+    """Return bytes of an amount of memory such as `64GiB`. Raises `TopologyError`."""
     size = _parse(text, _MEMORY_BYTES)
     if size is None:
         raise TopologyError(f"memory {_shown(text)} is not an amount of memory; write it like 64GiB", value=text)
@@ -55,7 +55,7 @@ def parse_memory(text: object) -> int:
 
 
 def parse_delay(text: object) -> int:
-    """Nanoseconds of a delay such as `10us` or `1.5ms`. Raises `TopologyError`."""
+    """Return nanoseconds of a delay such as `10us` or `1.5ms`. Raises `TopologyError`."""
     delay_ns = _parse(text, _DELAY_NS)
     if delay_ns is None:
         raise TopologyError(f"delay {_shown(text)} is not a delay; write it like 10us", value=text)
@@ -63,17 +63,17 @@ def parse_delay(text: object) -> int:
 
 
 def format_rate(rate_bps: int) -> str:
-    """The shortest text that `parse_rate` reads as `rate_bps`."""
+    """Return the shortest text that `parse_rate` reads as `rate_bps`."""
     return _format(rate_bps, ("Tbit", "Gbit", "Mbit", "kbit", "bit"), _RATE_BPS)
 
 
 def format_delay(delay_ns: int) -> str:
-    """The shortest text that `parse_delay` reads as `delay_ns`."""
+    """Return the shortest text that `parse_delay` reads as `delay_ns`."""
     return _format(delay_ns, ("s", "ms", "us", "ns"), _DELAY_NS)
 
 
 def format_memory(size: int) -> str:
-    """The shortest text that `parse_memory` reads as `size` bytes."""
+    """Return the shortest text that `parse_memory` reads as `size` bytes."""
     return _format(size, ("TiB", "GiB", "MiB", "KiB", "B"), _MEMORY_BYTES)
 
 

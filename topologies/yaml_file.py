@@ -64,7 +64,7 @@ class YamlFile:
         return cls(path, data, twice, root)
 
     def line(self, location: Sequence[str | int]) -> int | None:
-        """Line of a value given by its keys and indexes, or of the innermost part that exists."""
+        """Return the line of a value given by its keys and indexes, or of the innermost part that exists."""
         node: yaml.Node = self._root
         number: int | None = None
         for part in location:

@@ -27,7 +27,7 @@ class Training:
         return self._replicas.weights
 
     def summed(self, everyone: Sequence[Communicator], sizes: BatchSizeService) -> list[Process]:
-        """The workers' processes of a mode that sums.
+        """Return the workers' processes of a mode that sums.
 
         Args:
             everyone: The workers' ends of their job, by rank.
@@ -39,7 +39,7 @@ class Training:
         return [worker(self._replicas, rank, communicator, sizes) for rank, communicator in enumerate(everyone)]
 
     def served(self, pairs: Sequence[tuple[Communicator, Communicator]]) -> list[Process]:
-        """The processes of a mode with a parameter server: each worker's, and for each one of the server's.
+        """Return the processes of a mode with a parameter server: each worker's, and for each one of the server's.
 
         Args:
             pairs: For each rank the worker's and the server's end of their job.
@@ -53,7 +53,7 @@ class Training:
         return processes
 
     def gossiping(self, ends: Sequence[PeerEnds]) -> list[Process]:
-        """The processes of a mode whose workers exchange with one another.
+        """Return the processes of a mode whose workers exchange with one another.
 
         Args:
             ends: Each worker's ends of the job, by rank.
@@ -64,5 +64,5 @@ class Training:
         return [process for rank, end in enumerate(ends) for process in mode.processes(self._replicas, rank, end)]
 
     def cost_ns(self, compute: ComputePhase, now_ns: int) -> int:
-        """Duration of a computation that begins now, for `Processes`."""
+        """Return the duration of a computation that begins now, for `Processes`."""
         return self._replicas.machines[compute.worker].compute_ns(compute.samples, compute.iteration, now_ns)

@@ -70,7 +70,7 @@ class Machine:
         return Readings(float(self.cpu[span % len(self.cpu)]), float(self.memory[span % len(self.memory)]))
 
     def speed(self, iteration: int, now_ns: int) -> float:
-        """Samples per second, beyond launch and saturation, of an iteration that begins now."""
+        """Return samples per second, beyond launch and saturation, of an iteration that begins now."""
         return self.samples_per_s * self.readings(now_ns).cpu / float(self.jitter[iteration % len(self.jitter)])
 
     def compute_ns(self, samples: int, iteration: int, now_ns: int) -> int:
@@ -82,12 +82,12 @@ class Machine:
 
 
 def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1, 0.75, 0.5, 0.25)) -> Floats64:
-    """Shares that jump from one level to another, each drawn independently: a tenant comes or goes."""
+    """Return shares that jump from one level to another, each drawn independently: a tenant comes or goes."""
     return rng.choice(np.asarray(levels, np.float64), spans)
 
 
 def drifting(rng: np.random.Generator, spans: int, step: float = 0.05, least: float = 0.2) -> Floats64:
-    """Shares that wander between `least` and 1, by normal steps, and turn back at both ends."""
+    """Return shares that wander between `least` and 1, by normal steps, and turn back at both ends."""
     wide = 1 - least
     walked = np.cumsum(rng.normal(0, step, spans)) % (2 * wide)
     return 1 - np.minimum(walked, 2 * wide - walked)
@@ -96,6 +96,8 @@ def drifting(rng: np.random.Generator, spans: int, step: float = 0.05, least: fl
 def jitter(
     rng: np.random.Generator, iterations: int, noise: float = 0.03, spikes: float = 0.03, spike: float = 2.0
 ) -> Floats64:
-    """Factors of single iterations: normal noise of that deviation, and with probability `spikes` a factor `spike`."""
+    """Return factors of single iterations: normal noise of that deviation, and with probability `spikes` a factor
+    `spike`.
+    """
     factors = np.maximum(1 + rng.normal(0, noise, iterations), 0.5)
     return np.where(rng.random(iterations) < spikes, spike * factors, factors)

@@ -67,7 +67,7 @@ class TrainingPlan:
             raise TrainingError(f"{len(self.shards)} shards for {self.workers} workers; each has one, or none has any")
 
     def equal_sizes(self) -> list[int]:
-        """The batch shared out evenly, as far as that goes."""
+        """Return the batch shared out evenly, as far as that goes."""
         return equal_shares(self.batch, self.workers)
 
 
@@ -89,7 +89,7 @@ class Replicas:
         self.weights = [self.workload.initial() for _ in range(self.plan.workers)]
 
     def samples(self, rank: int) -> Samples | Shard:
-        """The order in which a worker draws its rows, alone."""
+        """Return the order in which a worker draws its rows, alone."""
         seed = (self.plan.seed, 1 + rank)
         shards = self.plan.shards
         return Shard(shards[rank], seed) if shards else Samples(self.workload.rows, seed)
@@ -100,12 +100,12 @@ class Replicas:
         self.curve.diverged(self.weights, samples, now_ns)
 
     def optimiser(self) -> Optimiser:
-        """An optimiser at its start, for one replica or for the server."""
+        """Return an optimiser at its start, for one replica or for the server."""
         plan = self.plan
         return make_optimiser(plan.optimiser, self.workload.layers, plan.learning_rate, **plan.options)
 
     def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> ComputePhase:
-        """A worker's computation of the mean gradient over these rows."""
+        """Return a worker's computation of the mean gradient over these rows."""
         return ComputePhase(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
 
 
@@ -235,7 +235,7 @@ class PeerMode(Mode):
 
     @abstractmethod
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
-        """Processes of one worker, which stop when it is lost."""
+        """Return processes of one worker, which stop when it is lost."""
 
 
 @dataclass(frozen=True, slots=True)

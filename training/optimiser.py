@@ -103,6 +103,6 @@ class Layers:
 
 
 def norms(values: Floats, starts: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Euclidean norms of the layers that begin at `starts`, (layers,), from squares and sums in float64."""
+    """Return the Euclidean norms of the layers that begin at `starts`, (layers,), from squares and sums in float64."""
     squares = np.square(values, dtype=np.float64)
     return np.sqrt(np.add.reduceat(squares, starts)).astype(np.float32)

@@ -38,7 +38,9 @@ class InProgress(Protocol):
         """Return whether the answer is there."""
 
     def wait(self, timeout_s: float, /) -> Any:
-        """The answer, which is there. Raises what the call has failed with; PeerLost is raised in the process."""
+        """Return the answer, which is there. Raises what the call has failed with; PeerLost is raised in the
+        process.
+        """
 
 
 class Wakeup(NamedTuple):

@@ -25,7 +25,7 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def samples(self, worker: int) -> int:
-        """Number of samples behind this worker's gradient: its weight in the mean."""
+        """Return the number of samples behind this worker's gradient: its weight in the mean."""
 
     @abstractmethod
     def apply_to(self, worker: int, mean: Floats) -> None:
@@ -37,7 +37,7 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def accuracy(self, worker: int = 0) -> float | None:
-        """Accuracy of one worker's replica on held-out data, 0…1; None if the workload measures none."""
+        """Return the accuracy of one worker's replica on held-out data, 0…1; None if the workload measures none."""
 
     def gradients(self, step: int) -> list[Floats]:
         """Return all workers' gradients of this step, by rank."""

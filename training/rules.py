@@ -25,7 +25,7 @@ class Rule(Protocol):
     """Rule of one job; workers are numbered from 0."""
 
     def takes_ns(self, worker: int) -> int | None:
-        """Time from which the server takes the worker's next update; None while others must come first."""
+        """Return the time from which the server takes the worker's next update; None while others must come first."""
 
     def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
         """Note that the server has received the worker's update."""

@@ -39,7 +39,8 @@ class Samples:
         return indices
 
     def share(self, step: int, sizes: Sequence[int], rank: int) -> Rows:
-        """A worker's rows of a step's batch, which the workers share by `sizes`; their sum is the same in every step.
+        """Return a worker's rows of a step's batch, which the workers share by `sizes`; their sum is the same in
+        every step.
 
         The shares of all, by rank, are the batch of one process alone.
         """

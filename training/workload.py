@@ -42,7 +42,7 @@ class Workload(ABC):
 
     @abstractmethod
     def initial(self) -> Floats:
-        """Weights at the start, the same at every worker: float32 (parameters,)."""
+        """Return weights at the start, the same at every worker: float32 (parameters,)."""
 
     @abstractmethod
     def fetch(self, rows: Rows) -> Batch:
@@ -54,26 +54,26 @@ class Workload(ABC):
 
     @abstractmethod
     def batch_loss(self, weights: Floats, batch: Batch) -> float:
-        """Mean loss over a batch."""
+        """Return the mean loss over a batch."""
 
     @abstractmethod
     def held_out(self) -> Batch:
-        """Data that is not trained with."""
+        """Return data that is not trained with."""
 
     @abstractmethod
     def batch_accuracy(self, weights: Floats, batch: Batch) -> float:
         """Share of a batch that the weights get right, 0…1; a workload without right and wrong documents its own."""
 
     def loss(self, weights: Floats) -> float:
-        """Mean loss on the held-out data."""
+        """Return the mean loss on the held-out data."""
         return self.batch_loss(weights, self.held_out())
 
     def accuracy(self, weights: Floats) -> float:
-        """Accuracy on the held-out data, 0…1."""
+        """Return the accuracy on the held-out data, 0…1."""
         return self.batch_accuracy(weights, self.held_out())
 
     def torch_loss(self, weights: Any, batch: Batch) -> Any:
-        """Mean loss over a batch in PyTorch, differentiable in the weights.
+        """Return the mean loss over a batch in PyTorch, differentiable in the weights.
 
         Args:
             weights: Flat tensor (parameters,).

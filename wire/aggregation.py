@@ -96,17 +96,17 @@ Integers = TypeVar("Integers", int, NDArray[np.signedinteger[Any]])
 
 
 def message_bytes(lanes: int) -> int:
-    """Bytes of a message with `lanes` lanes, without the UDP header."""
+    """Return bytes of a message with `lanes` lanes, without the UDP header."""
     return HEADER_BYTES + 4 * lanes
 
 
 def present_width(lanes: int) -> int:
-    """Value of `reserved` in PRESENT, for messages with `lanes` lanes."""
+    """Return the value of `reserved` in PRESENT, for messages with `lanes` lanes."""
     return lanes // WIDTH_LANES
 
 
 def version_type(kind: MessageType) -> int:
-    """First byte of a message of this type."""
+    """Return the first byte of a message of this type."""
     return VERSION << 4 | kind
 
 
@@ -114,7 +114,7 @@ def version_type(kind: MessageType) -> int:
 
 
 def internet_checksum(totals: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The Internet checksum (RFC 1071) of data with the sum `totals` of 16-bit words, which is not 0.
+    """Return the Internet checksum (RFC 1071) of data with the sum `totals` of 16-bit words, which is not 0.
 
     End-around carry is addition modulo 65,535, and as a sum that is not 0 folds to 1…65,535, its complement is the
     negative modulo 65,535: 0…65,534. As 2¹⁶ is 1 in that ring, the sum may as well be of 32-bit words.
@@ -124,7 +124,8 @@ def internet_checksum(totals: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def checksum(headers: NDArray[np.void]) -> NDArray[np.int64]:
-    """Internet checksum (RFC 1071) of each header with its checksum field taken as zero. HEADER (n,) → (n,).
+    """Return the Internet checksum (RFC 1071) of each header with its checksum field taken as zero. HEADER (n,) →
+    (n,).
 
     A header that is all zeros gets 0, not 0xFFFF; with its version of 0 it is malformed anyway.
     """
@@ -173,7 +174,7 @@ _FIRST_BYTES_BY_SIZE: Final = {
 
 
 def make_tag(generation: int, round_number: Integers) -> Integers:
-    """The tag of a round: generation in the high 8 bits, chunk = round mod 2²⁴ in the low 24."""
+    """Return the tag of a round: generation in the high 8 bits, chunk = round mod 2²⁴ in the low 24."""
     return generation << CHUNK_BITS | round_number & (CHUNKS - 1)
 
 
@@ -183,7 +184,7 @@ def split_tag(tag: Integers) -> tuple[Integers, Integers]:
 
 
 def chunk_distance(ahead: Integers, behind: Integers) -> Integers:
-    """Distance from `behind` to `ahead` as 24-bit serial numbers: −2²³ … 2²³ − 1; positive when newer.
+    """Return the distance from `behind` to `ahead` as 24-bit serial numbers: −2²³ … 2²³ − 1; positive when newer.
 
     Arrays must be signed. After RFC 1982, except that half the circle counts as older, as it does in the switch.
     """
@@ -191,15 +192,17 @@ def chunk_distance(ahead: Integers, behind: Integers) -> Integers:
 
 
 def generation_distance(ahead: Integers, behind: Integers) -> Integers:
-    """Distance from `behind` to `ahead` as 8-bit serial numbers: −128 … 127; positive when newer."""
+    """Return the distance from `behind` to `ahead` as 8-bit serial numbers: −128 … 127; positive when newer."""
     return (ahead - behind + GENERATIONS // 2) % GENERATIONS - GENERATIONS // 2
 
 
 def round_near(chunk: Integers, reference: int) -> Integers:
-    """The round with this chunk that is nearest to the round `reference`; it may be negative near a stream's start."""
+    """Return the round with this chunk that is nearest to the round `reference`; it may be negative near a stream's
+    start.
+    """
     return reference + (chunk - reference + CHUNKS // 2) % CHUNKS - CHUNKS // 2
 
 
 def next_generation(generation: int) -> int:
-    """The generation after this one: 255 is followed by 1."""
+    """Return the generation after this one: 255 is followed by 1."""
     return generation % (GENERATIONS - 1) + 1

@@ -94,7 +94,7 @@ class Answer:
 
 
 def pack_requests(samples: NDArray[np.uint8], first_sequence: int = 0, model: int = 0) -> NDArray[np.uint8]:
-    """Requests for samples of up to `FEATURES` bytes, (n, features): payloads of shape (n, `MESSAGE_BYTES`)."""
+    """Return requests for samples of up to `FEATURES` bytes, (n, features): payloads of shape (n, `MESSAGE_BYTES`)."""
     messages = np.zeros(len(samples), MESSAGE)
     messages["magic"] = _MAGIC
     messages["version"] = _VERSION
@@ -105,7 +105,7 @@ def pack_requests(samples: NDArray[np.uint8], first_sequence: int = 0, model: in
 
 
 def as_bytes(samples: ArrayLike, n_features: int, edges: Sequence[Sequence[float]] | None = None) -> NDArray[np.uint8]:
-    """Features as requests carry them.
+    """Return features as requests carry them.
 
     Args:
         samples: Numbers of shape (n, n_features).

@@ -88,7 +88,7 @@ class HeaderField:
 
 
 def in_order(*fields: HeaderField) -> tuple[HeaderField, ...]:
-    """The fields with their offsets: each begins where the one before it ends."""
+    """Return the fields with their offsets: each begins where the one before it ends."""
     placed, offset = [], 0
     for field in fields:
         placed.append(replace(field, offset=offset))

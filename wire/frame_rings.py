@@ -71,6 +71,6 @@ class FrameRings:
 
 
 def lengths_of(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Lengths of the frames in these rows, (n,), writeable like the rows."""
+    """Return lengths of the frames in these rows, (n,), writeable like the rows."""
     lengths: NDArray[np.int64] = rows[:, :8].view(np.int64)[:, 0]
     return lengths

@@ -52,7 +52,7 @@ TRAFFIC_CLASSES: Final = {DSCP_LOWER_EFFORT: LOWER_EFFORT_PRIORITY} | dict.fromk
 
 
 def traffic_class(dscp: int) -> int:
-    """Priority, 0 to 7, in which hosts and switches queue a packet with this code point."""
+    """Return the priority, 0 to 7, in which hosts and switches queue a packet with this code point."""
     return TRAFFIC_CLASSES.get(dscp, BULK_PRIORITY)
 
 
@@ -180,7 +180,9 @@ class Rejects:
 
 
 def ipv4_checksum(headers: NDArray[np.void]) -> NDArray[np.int64]:
-    """Internet checksum (RFC 1071) of each IPv4 header with its checksum field taken as zero. IPV4 (n,) → (n,)."""
+    """Return the Internet checksum (RFC 1071) of each IPv4 header with its checksum field taken as zero. IPV4 (n,) →
+    (n,).
+    """
     words = headers.view(_IPV4_WORDS)["words"]
     return internet_checksum(words.sum(axis=-1, dtype=np.int64) - words[..., _CHECKSUM_WORD])
 
@@ -270,8 +272,8 @@ class FrameWriter:
         self._templates: dict[int, tuple[NDArray[np.uint16], int]] = {}
 
     def encapsulate(self, datagrams: Datagrams, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Frames (n, 42 + size) uint8, in `out` if given. Raises WireError where a packet would exceed the MTU of
-        1500.
+        """Return frames (n, 42 + size) uint8, in `out` if given. Raises WireError where a packet would exceed the
+        MTU of 1500.
         """
         payload = datagrams.payload
         rows, size = payload.shape
@@ -297,7 +299,7 @@ class FrameWriter:
 
 
 def frame_headers(frames: NDArray[np.uint8]) -> NDArray[np.void]:
-    """The 42 header bytes of each frame as FRAME_HEADER records (a copy). (n, ≥ 42) uint8 → (n,)."""
+    """Return the 42 header bytes of each frame as FRAME_HEADER records (a copy). (n, ≥ 42) uint8 → (n,)."""
     headers: NDArray[np.void] = np.ascontiguousarray(frames[:, :FRAME_HEADER_BYTES]).view(FRAME_HEADER)[:, 0]
     return headers
 

@@ -43,7 +43,7 @@ class Heartbeat:
     """Time on the host's own clock: delays of heartbeats are measured against the smallest difference ever seen."""
 
     def pack(self, token: str) -> bytes:
-        """The datagram, which only who knows the seat's token can make."""
+        """Return the datagram, which only who knows the seat's token can make."""
         flags = _WAITING if self.waiting else 0
         sequence = self.sequence & 0xFFFF_FFFF
         body = _BODY.pack(_MAGIC, _VERSION, flags, self.job, 0, sequence, self.rounds, self.sent_ns)

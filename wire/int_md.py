@@ -173,7 +173,7 @@ class Probes:
         return len(self.each)
 
     def path(self, index: int) -> tuple[Hop, ...]:
-        """The hops of one probe."""
+        """Return the hops of one probe."""
         names = HOP.names
         assert names is not None
         first = int(self.each["first_hop"][index])
@@ -183,12 +183,12 @@ class Probes:
         )
 
     def payload(self, index: int) -> bytes:
-        """Bytes that one probe carries behind its stack."""
+        """Return bytes that one probe carries behind its stack."""
         return self.data[int(self.each["payload_at"][index]) : int(self.each["payload_end"][index])].tobytes()
 
 
 def item_words(bit: int) -> int:
-    """Words that one bit of the instruction bitmap asks for; a reserved bit asks for one, as specified."""
+    """Return words that one bit of the instruction bitmap asks for; a reserved bit asks for one, as specified."""
     return 2 if bit & _TWO_WORDS else 1
 
 
@@ -199,7 +199,8 @@ def hop_words(instructions: int, domain_instructions: int = 0) -> int:
 
 
 def md_header(port: int, instructions: int, domain_instructions: int, *, remaining_hops: int, flags: int = 0) -> bytes:
-    """Shim and header with an empty stack, in front of a payload to this UDP port; `flags` may be DISCARD.
+    """Return the shim and header with an empty stack, in front of a payload to this UDP port; `flags` may be
+    DISCARD.
 
     Raises:
         WireError: A hop would push more than 31 words, or the hop limit does not fit 8 bits.
@@ -240,7 +241,7 @@ def probe_frame(
     dscp: int = DSCP_BULK,
     ttl: int = DEFAULT_TTL,
 ) -> bytes:
-    """One probe with an empty stack, ready to be sent as a packet-out. Addresses and MACs are integers.
+    """Return one probe with an empty stack, ready to be sent as a packet-out. Addresses and MACs are integers.
 
     Raises WireError when a hop would push more than 31 words or the hop limit is not one of 8 bits.
     """
@@ -260,8 +261,8 @@ def probe_frame(
 
 
 def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
-    """Number of hops of `words` words that a packet to INT_PORT can carry before M or the shim's length field stops
-    it.
+    """Return the number of hops of `words` words that a packet to INT_PORT can carry before M or the shim's length
+    field stops it.
     """
     fixed = FRAME_HEADER_BYTES - 14 + INT_HEADER_BYTES + payload_bytes
     return min((MTU - fixed) // (4 * words), (0xFF - MD_WORDS) // words)

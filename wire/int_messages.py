@@ -49,13 +49,13 @@ _DEPTH: Final = np.array([1 << 16, 1 << 8, 1])
 
 
 def max_hops(message_bytes: int) -> int:
-    """Number of switches that can push into a message of `message_bytes` bytes within the MTU of 1500."""
+    """Return the number of switches that can push into a message of `message_bytes` bytes within the MTU of 1500."""
     return hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), message_bytes)
 
 
 def link_request(port: int, hops: int) -> bytes:
-    """Shim and header, with an empty stack, that request a LINK_HOP of each of `hops` hops, before messages to this
-    port.
+    """Return the shim and header, with an empty stack, that request a LINK_HOP of each of `hops` hops, before
+    messages to this port.
     """
     return md_header(port, INSTRUCTIONS, DOMAIN_INSTRUCTIONS, remaining_hops=hops)
 
@@ -80,7 +80,7 @@ def read_links(headers: NDArray[np.uint8], port: int) -> tuple[NDArray[np.void],
 
 
 def depths(hops: NDArray[np.void]) -> NDArray[np.int64]:
-    """The queues' depths in packets, of LINK_HOP of any shape."""
+    """Return the queues' depths in packets, of LINK_HOP of any shape."""
     found: NDArray[np.int64] = hops["queue_packets"] @ _DEPTH
     return found
 
@@ -99,7 +99,7 @@ def carry_int(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def extract(frames: NDArray[np.uint8], address: int, port: int) -> tuple[list[Datagrams], Rejects]:
-    """The datagrams in frames of equal length to INT_PORT, with their INT apart, each element of one size; as
+    """Return the datagrams in frames of equal length to INT_PORT, with their INT apart, each element of one size; as
     `decapsulate`, with the port that the shim names. (n, length) uint8.
     """
     found, rejects = decapsulate(frames, address)

@@ -73,7 +73,7 @@ def long_at(data: NDArray[np.uint8], at: int) -> np.int64:
 
 @native
 def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
-    """A big-endian integer of 1…8 bytes; −1 where they are all ones."""
+    """Return a big-endian integer of 1…8 bytes; −1 where they are all ones."""
     if width == 4:
         word = word_at(data, at)
         return np.int64(-1) if word == 0xFFFF_FFFF else word

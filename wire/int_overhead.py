@@ -84,5 +84,5 @@ INT_METER: Final[int] = _meter.address
 
 
 def mark_number(presence: Presence) -> int:
-    """The meter's argument for a mark."""
+    """Return the meter's argument for a mark."""
     return _PLACES.index(presence)

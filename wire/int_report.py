@@ -190,7 +190,7 @@ class ReportGroup:
 
 
 def encode(group: ReportGroup) -> bytes:
-    """A group as the UDP payload that carries it.
+    """Return a group as the UDP payload that carries it.
 
     Raises WireError for a number that does not fit its field, an inner packet that is not whole words, or a report of
     255 words or more that is not the last.

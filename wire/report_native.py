@@ -137,8 +137,8 @@ def _reported(value: int, bits: int) -> np.int64:
 
 @native
 def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> int:
-    """Reason why the UDP payload from `start` to `end` is no group of reports; 0 if it is one. `layouts` are kept from
-    call to call; at first they are all −1.
+    """Return the reason why the UDP payload from `start` to `end` is no group of reports; 0 if it is one. `layouts`
+    are kept from call to call; at first they are all −1.
     """
     if end - start < GROUP_BYTES + INDIVIDUAL_BYTES:
         return _SHORT
@@ -170,7 +170,7 @@ def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.
 
 @native
 def read_individual(data: NDArray[np.uint8], at: int, end: int, layouts: NDArray[np.int64]) -> Individual:
-    """The individual report at `at` of a datagram that ends at `end` and has no fault."""
+    """Return the individual report at `at` of a datagram that ends at `end` and has no fault."""
     first = word_at(data, at)
     words = first >> 16 & 0xFF
     at += INDIVIDUAL_BYTES

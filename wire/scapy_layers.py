@@ -182,7 +182,7 @@ class IntMd(Packet):
     ]
 
     def stack_words(self) -> int:
-        """Words of the stack, by the shim's length; none without a shim."""
+        """Return words of the stack, by the shim's length; none without a shim."""
         shim = self.underlayer
         return max(0, shim.length - MD_WORDS) if isinstance(shim, IntShim) else 0
 
@@ -205,7 +205,7 @@ class IntMx(Packet):
     ]
 
     def source_words(self) -> int:
-        """Words behind the header, by the shim's length; none without a shim."""
+        """Return words behind the header, by the shim's length; none without a shim."""
         shim = self.underlayer
         return max(0, shim.length - MD_WORDS) if isinstance(shim, IntShim) else 0
 
@@ -234,14 +234,14 @@ class IndividualReport(Packet):
     ]
 
     def inner_bytes(self) -> int:
-        """The inner packet's length: the rest of the report's length, or all remaining bytes."""
+        """Return the inner packet's length: the rest of the report's length, or all remaining bytes."""
         if self.length == TO_THE_END:
             return 0xFFFF
         fixed = INT_MAIN_BYTES + 4 * self.metadata_length if self.report_type == ReportType.INT else 0
         return max(0, 4 * int(self.length) - fixed)
 
     def items(self) -> dict[str, int]:
-        """The metadata by their names in `int_report.ITEMS`; without the domain's where it is not ours."""
+        """Return the metadata by their names in `int_report.ITEMS`; without the domain's where it is not ours."""
         words, found, at = b"".join(int(word).to_bytes(4, "big") for word in self.metadata), {}, 0
         for item in ITEMS:
             if (item.domain and self.domain != DOMAIN) or not item.bit & (
@@ -254,7 +254,7 @@ class IndividualReport(Packet):
         return found
 
     def packet(self) -> Packet:
-        """The inner packet as scapy reads it; it may end early."""
+        """Return the inner packet as scapy reads it; it may end early."""
         kinds = {InnerType.ETHERNET: Ether, InnerType.IPV4: IP}
         return kinds.get(self.inner_type, Raw)(self.inner) if self.inner else NoPayload()
 

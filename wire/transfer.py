@@ -26,7 +26,7 @@ _MARKED: Final = 2
 
 
 def data_packets(numbers: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """Payloads (n, size) of packets with these numbers (n,)."""
+    """Return payloads (n, size) of packets with these numbers (n,)."""
     payload = np.zeros((len(numbers), size), np.uint8)
     heads = np.zeros(len(numbers), TRANSFER)
     heads["magic"], heads["number"] = _MAGIC, numbers
@@ -35,14 +35,14 @@ def data_packets(numbers: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
 
 
 def acknowledgements(heads: NDArray[np.void], marked: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Payloads (n, 16) for packets with these heads (n,), which were marked with CE or not (n,)."""
+    """Return payloads (n, 16) for packets with these heads (n,), which were marked with CE or not (n,)."""
     answers = heads.copy()
     answers["flags"] = _ACKNOWLEDGEMENT | np.where(marked, _MARKED, 0)
     return answers.view(np.uint8).reshape(len(answers), TRANSFER.itemsize)
 
 
 def heads_of(payload: NDArray[np.uint8]) -> NDArray[np.void]:
-    """Heads of a transfer's packets, TRANSFER (n,). (n, size) uint8. Raises WireError for other packets."""
+    """Return heads of a transfer's packets, TRANSFER (n,). (n, size) uint8. Raises WireError for other packets."""
     if payload.shape[1] < TRANSFER.itemsize:
         raise WireError(
             f"a packet of a transfer has {TRANSFER.itemsize} bytes at least, not {payload.shape[1]}", place="transfer"

@@ -108,13 +108,13 @@ def packets(
 
 
 def heads_of(payload: NDArray[np.uint8]) -> NDArray[np.void]:
-    """The headers of packets (n, size ≥ 28) as HEADER records (n,); a copy."""
+    """Return the headers of packets (n, size ≥ 28) as HEADER records (n,); a copy."""
     heads: NDArray[np.void] = np.ascontiguousarray(payload[:, :HEADER_BYTES]).view(HEADER)[:, 0]
     return heads
 
 
 def extended(low: NDArray[Any], near: int) -> NDArray[np.int64]:
-    """The 64-bit numbers that end in these 32 bits (n,) and are nearest to `near`; never below 0."""
+    """Return the 64-bit numbers that end in these 32 bits (n,) and are nearest to `near`; never below 0."""
     distance = (low.astype(np.int64) - near + (SEQUENCES >> 1)) % SEQUENCES - (SEQUENCES >> 1)
     numbers: NDArray[np.int64] = near + distance
     return np.where(numbers < 0, numbers + SEQUENCES, numbers)
@@ -136,7 +136,7 @@ class FrameCheck:
     def of(
         self, rows: NDArray[np.uint8], *, source: int, destination: int, sequences: NDArray[np.int64]
     ) -> NDArray[np.uint64]:
-        """The checks (n,) of packets (n, size), whatever their `check` says.
+        """Return the checks (n,) of packets (n, size), whatever their `check` says.
 
         `sequences` are the 64-bit numbers (n,) of which the headers have the lower half, so that a packet of one round
         of the 32 bits is none of another.

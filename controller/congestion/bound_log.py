@@ -41,7 +41,7 @@ class PromiseChanges:
 
 
 def summary(told: Sequence[Promise]) -> list[str]:
-    """Lines for the queues without a bound and for the fullest queues, and the number of further ones."""
+    """Return lines for the queues without a bound and for the fullest queues, and the number of further ones."""
     refused = [promise for promise in told if promise.bound_packets is None]
     kept = sorted(
         (promise for promise in told if promise.bound_packets is not None),

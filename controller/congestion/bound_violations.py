@@ -27,8 +27,8 @@ class Exceeded:
         """First report of each queue that exceeded its present bound."""
 
     def poll(self) -> list[str]:
-        """A line of each queue that was not told yet. No report counts of before all obeyed the windows in force, for
-        larger bounds of before may have been in force then.
+        """Return a line of each queue that was not told yet. No report counts of before all obeyed the windows in
+        force, for larger bounds of before may have been in force then.
         """
         if self._windows.budgets is not self._budgets:
             self._budgets = self._windows.budgets

@@ -182,7 +182,7 @@ def _declared_share(crossing: CrossTraffic, frame_bytes: int, rate_bps: int) -> 
 def window_alone(
     topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
 ) -> int:
-    """The most rounds that a job may have in the network where no other job is there."""
+    """Return the most rounds that a job may have in the network where no other job is there."""
     if not options.windows_obeyed:
         return plan.spec.window
     budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
@@ -269,7 +269,7 @@ def _room(queue: QueueInputs, options: CongestionOptions) -> int:
 
 
 def losing_links(topology: Topology, links: Iterable[Endpoint]) -> frozenset[Endpoint]:
-    """Those that are known to lose frames."""
+    """Return those that are known to lose frames."""
     return frozenset(link for link in links if topology.link_at(link).loss)
 
 
@@ -479,7 +479,8 @@ def _longest_wait_ns(cable: Link, is_full: bool, options: CongestionOptions, fra
 
 
 def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: int) -> int:
-    """Longest time in ns that a packet and its acknowledgement can be in the network, whatever other traffic there is.
+    """Return the longest time in ns that a packet and its acknowledgement can be in the network, whatever other
+    traffic there is.
 
     Every queue on the way is taken as full, of the largest frames (`frame_bytes`); the time that hosts take to answer
     is not included.
@@ -494,7 +495,7 @@ def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: 
 
 
 def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
-    """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic, with INT."""
+    """Return the largest frame that may wait in any queue: a job's round, or a frame of declared traffic, with INT."""
     steady = (traffic.packet_bytes for traffic in options.uncontrolled)
     yielding = (traffic.packet_bytes for traffic in options.windowed)
     return max([round_bytes(topology), *steady, *yielding]) + options.int_bytes

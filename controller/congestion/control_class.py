@@ -17,8 +17,8 @@ from .network_calculus import RateLatency, TokenBucket, delay_bound, output_curv
 def control_delay_ns(
     routes: Routes, senders: Iterable[str], destination: str, *, frame_bytes: int, period_ns: int, largest_bytes: int
 ) -> int:
-    """The longest that a frame of the class takes to a host, from any of the senders, each of which sends one frame in
-    a period. `largest_bytes`: of a frame of another class on any link.
+    """Return the longest that a frame of the class takes to a host, from any of the senders, each of which sends one
+    frame in a period. `largest_bytes`: of a frame of another class on any link.
     """
     topology, longest = routes.topology, 0
     senders = [sender for sender in senders if sender != destination]
@@ -40,10 +40,12 @@ def control_delay_ns(
 
 
 def priority_delay_s(burst_bytes: float, largest_bytes: int, rate_bps: float) -> float:
-    """Maximum delay at one hop of a class in strict priority that keeps to its token bucket: (σ + Lmax)/C."""
+    """Return the maximum delay at one hop of a class in strict priority that keeps to its token bucket: (σ +
+    Lmax)/C.
+    """
     return delay_bound(TokenBucket(burst_bytes), RateLatency(rate_bps / 8, 8 * largest_bytes / rate_bps))
 
 
 def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
-    """The same, in whole nanoseconds."""
+    """Return the same, in whole nanoseconds."""
     return math.ceil(round(1e9 * priority_delay_s(burst_bytes, largest_bytes, rate_bps), 3))

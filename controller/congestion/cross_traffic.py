@@ -124,7 +124,7 @@ class PairTraffic:
         )
 
     def curve_behind(self, delay_s: Callable[[Hops], float]) -> TokenBucket:
-        """Arrival curve where a path's queues delay by at most `delay_s`.
+        """Return the arrival curve where a path's queues delay by at most `delay_s`.
 
         Packets that arrive in a time t were sent in t and the D before, so the largest delay covers all. If σ is that
         of all streams, each path may have its own delay.
@@ -202,7 +202,7 @@ class CrossTraffic:
         return sum(pair.rate_bps for pair in self.pairs)
 
     def curve_behind(self, delay_s: Callable[[Hops], float]) -> TokenBucket:
-        """Arrival curve in packets where a way's queues delay by `delay_s` at most."""
+        """Return the arrival curve in packets where a way's queues delay by `delay_s` at most."""
         return aggregate(pair.curve_behind(delay_s) for pair in self.pairs)
 
 
@@ -239,7 +239,7 @@ def _at_once(streams: Sequence[Uncontrolled], of: Callable[[Uncontrolled], float
 
 
 def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> Hops:
-    """The links of a way to a destination, the first hop's first."""
+    """Return the links of a way to a destination, the first hop's first."""
     hops: dict[int, list[Endpoint]] = {}
     for link in links:
         hops.setdefault(routes.hops(link.node, destination), []).append(link)

@@ -35,7 +35,7 @@ def dctcp_least_threshold(product: float) -> float:
 
 
 def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
-    """Thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if there are
-    none.
+    """Return thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if
+    there are none.
     """
     return range(math.floor(dctcp_least_threshold(product)) + 1, bound - flows + 1)

@@ -43,12 +43,12 @@ _DSCPS: Final = 0x3F
 
 
 def byte_cost(rate_bps: float) -> int:
-    """Amount that a byte adds to a leaky bucket that drains at this rate."""
+    """Return the amount that a byte adds to a leaky bucket that drains at this rate."""
     return max(1, math.floor(8e6 * TICKS_PER_US / rate_bps))
 
 
 def marking_entries(topology: Topology, budget: LinkBudget, options: CongestionOptions) -> list[Item]:
-    """Entries that bound the queue of one egress port."""
+    """Return entries that bound the queue of one egress port."""
     target = topology.switch(budget.link.node).target
     rate_bps, frame_bytes = topology.link_at(budget.link).rate_bps, round_bytes(topology)
     frame_us = 8e6 * frame_bytes / rate_bps
@@ -100,7 +100,7 @@ def policer_entries(
     windows: Mapping[Endpoint, int] | None,
     cleared: Collection[int] = (),
 ) -> list[Item]:
-    """Entries that limit the traffic of hosts into a switch, for any DSCP.
+    """Return entries that limit the traffic of hosts into a switch, for any DSCP.
 
     Control traffic gets a small rate and no messages; workers' messages get the rate of their windows (None: no
     windows). The host of a parameter server answers all its children and has no window. Ports in `cleared` have INT's
@@ -138,7 +138,7 @@ def marked_states(
     plans: Iterable[JobPlan],
     options: CongestionOptions,
 ) -> Mapping[str, SwitchState]:
-    """Every switch's state, with the entries of this module added."""
+    """Return every switch's state, with the entries of this module added."""
     plans = tuple(plans)
     obeyed = options.windows_obeyed
     windows = {link: budget.window for link, budget in budgets.items()} if obeyed else None

@@ -28,7 +28,7 @@ class TokenBucket:
     """ρ."""
 
     def per(self, unit: float) -> TokenBucket:
-        """The same curve, counted in units of so much."""
+        """Return the same curve, counted in units of so much."""
         return TokenBucket(self.burst / unit, self.rate / unit)
 
     def __add__(self, other: TokenBucket) -> TokenBucket:
@@ -58,19 +58,20 @@ _LEAST_LEFT: Final = 0.01
 
 
 def aggregate(flows: Iterable[TokenBucket]) -> TokenBucket:
-    """Arrival curve of several flows together: the sum of their curves ([LBT] section 1.2)."""
+    """Return the arrival curve of several flows together: the sum of their curves ([LBT] section 1.2)."""
     return sum(flows, NO_TRAFFIC)
 
 
 def output_curve(arrival: TokenBucket, delay_s: float) -> TokenBucket:
-    """Arrival curve behind a system that delays by at most D: σ + ρ·D + ρ·t ([LBT] theorem 1.4.3, the system's service
-    curve being a pure delay).
+    """Return the arrival curve behind a system that delays by at most D: σ + ρ·D + ρ·t ([LBT] theorem 1.4.3, the
+    system's service curve being a pure delay).
     """
     return TokenBucket(arrival.burst + arrival.rate * delay_s, arrival.rate)
 
 
 def left_by_priority(link_rate: float, priority: TokenBucket, frame: float) -> RateLatency:
-    """Service curve left by a class in strict priority: rate C − ρ, latency σ/(C − ρ) ([LBT] proposition 1.3.4).
+    """Return the service curve left by a class in strict priority: rate C − ρ, latency σ/(C − ρ) ([LBT] proposition
+    1.3.4).
 
     A frame that is being sent is not interrupted, so σ grows by what the class brings meanwhile, ρ·`frame`/C.
     """
@@ -86,8 +87,8 @@ def delay_bound(arrival: TokenBucket, service: RateLatency) -> float:
 
 
 def peak_limited_backlog(arrival: TokenBucket, peak: TokenBucket, service: RateLatency) -> float:
-    """Backlog of a flow that two curves limit, its token bucket and that of the links by which it comes: σ − (R − ρ)·(σ
-    − M)/(p − ρ) + 1, and never more than σ ([LBT] proposition 1.4.1, T = 0).
+    """Return the backlog of a flow that two curves limit, its token bucket and that of the links by which it comes:
+    σ − (R − ρ)·(σ − M)/(p − ρ) + 1, and never more than σ ([LBT] proposition 1.4.1, T = 0).
 
     The links bring M packets at once, then p, where p counts as R if it is less. One packet is being sent.
     """

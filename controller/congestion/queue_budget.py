@@ -73,11 +73,11 @@ class LinkBudget:
     """True if the bound relies on marks."""
 
     def refused(self, why: str) -> LinkBudget:
-        """The same budget without a bound; an earlier refusal stays."""
+        """Return the same budget without a bound; an earlier refusal stays."""
         return replace(self, bound=math.inf, refusal=self.refusal or why)
 
     def counting(self, windows: int) -> LinkBudget:
-        """The same budget for another sum of windows."""
+        """Return the same budget for another sum of windows."""
         if math.isinf(self.bound):
             return self
         more = windows - self.windows
@@ -175,7 +175,9 @@ class QueueInputs:
 
 
 def bulk_service(rate_bps: int, frame_bytes: int, control: TokenBucket) -> RateLatency:
-    """Service curve that the control class leaves of a link, in packets of this length; `control` is in bytes."""
+    """Return the service curve that the control class leaves of a link, in packets of this length; `control` is in
+    bytes.
+    """
     return left_by_priority(rate_bps / (8 * frame_bytes), control.per(frame_bytes), 1)
 
 
@@ -357,7 +359,8 @@ def _overload(queue: QueueInputs, crossing: CrossTraffic) -> str:
 
 
 def nic_delay_s(nic: Nic, back: QueueInputs, options: CongestionOptions) -> float:
-    """Maximum waiting time of declared traffic at its host's NIC, with jobs' packets and those of other windows.
+    """Return the maximum waiting time of declared traffic at its host's NIC, with jobs' packets and those of other
+    windows.
 
     All of these have a part in the queue of the port `back` to the host: jobs at most Q* packets, or one of each
     stream. Infinite if nothing limits it.
@@ -373,11 +376,11 @@ def nic_delay_s(nic: Nic, back: QueueInputs, options: CongestionOptions) -> floa
 
 
 def pacing_gap_ns(flows: int, service: RateLatency, share: float = 0.0) -> int:
-    """Time between two packets of each of N flows that share what others leave of a link."""
+    """Return the time between two packets of each of N flows that share what others leave of a link."""
     return math.ceil(round(1e9 * flows / (service.rate * max(1 - share, 0.01)), 3))
 
 
 def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:
-    """Number of packets that the inlets of cross traffic can bring while this link sends its largest."""
+    """Return the number of packets that the inlets of cross traffic can bring while this link sends its largest."""
     rate_bps = sum(topology.link_at(end).rate_bps for end in crossing.inlets)
     return rate_bps / topology.link_at(link).rate_bps * frame_bytes / crossing.smallest_bytes

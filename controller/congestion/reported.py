@@ -20,7 +20,7 @@ from .queue_budget import LinkBudget
 
 
 def with_reports(options: CongestionOptions, topology: Topology, watching: IntConfig | None) -> CongestionOptions:
-    """The options with each switch's declared reports as a flow, and with the bytes that INT adds to packets."""
+    """Return the options with each switch's declared reports as a flow, and with the bytes that INT adds to packets."""
     if watching is None:
         return options
     limit, flows = watching.report_limit, list(options.uncontrolled)
@@ -41,7 +41,7 @@ def with_reports(options: CongestionOptions, topology: Topology, watching: IntCo
 
 
 def crossed_by_reports(topology: Topology, routes: Routes, watching: IntConfig | None) -> frozenset[Endpoint]:
-    """Links that reports of undeclared number may cross on their way to the collector."""
+    """Return links that reports of undeclared number may cross on their way to the collector."""
     if watching is None or watching.report_limit is not None:
         return frozenset()
     return frozenset(report_links(topology, routes, watching))
@@ -50,7 +50,7 @@ def crossed_by_reports(topology: Topology, routes: Routes, watching: IntConfig |
 def without_reported(
     budgets: Mapping[Endpoint, LinkBudget], crossed: Collection[Endpoint], watching: IntConfig | None
 ) -> Mapping[Endpoint, LinkBudget]:
-    """The budgets, without the bounds of the links that reports of undeclared number cross."""
+    """Return the budgets, without the bounds of the links that reports of undeclared number cross."""
     if watching is None or not crossed:
         return budgets
     bring = {"watched packets": watching.flows, "changes of queues": watching.queue_steps, "drops": watching.drops}

@@ -38,8 +38,8 @@ class SharingStreams(Protocol):
 
 
 def proportional_windows(level: int, frame_ns: float, streams: Sequence[tuple[int, int]]) -> list[int]:
-    """A window for each job by (streams, round trip in ns), at least 1: together at most `level`, unless that is less
-    than a round for each.
+    """Return a window for each job by (streams, round trip in ns), at least 1: together at most `level`, unless that
+    is less than a round for each.
     """
     count = sum(number for number, _ in streams)
     trips_ns = [max(1, trip_ns) for _, trip_ns in streams]
@@ -62,7 +62,7 @@ def fair_windows(
     levels: Mapping[Endpoint, int],
     frames_ns: Mapping[Endpoint, float],
 ) -> list[int]:
-    """Window of each job: the smallest that the queues on its path allow, and no more than its own.
+    """Return the window of each job: the smallest that the queues on its path allow, and no more than its own.
 
     A switch has one window for a port, which is the largest of the jobs that cross it; smaller windows of the other
     jobs are enforced at a port that they have alone, such as their hosts'. Without such a port, all jobs of a queue get

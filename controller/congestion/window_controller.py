@@ -47,7 +47,7 @@ class _Remains:
     until_ns: int
 
     def packets(self, link: Endpoint) -> int:
-        """The most of them that may be in a link's queue, besides copies."""
+        """Return the most of them that may be in a link's queue, besides copies."""
         return self.plan.max_streams.get(link, 0) * self.window
 
 
@@ -328,7 +328,7 @@ class WindowController:
         )
 
     def round_trip_ns(self, plan: JobPlan, at_least: float = 0) -> int:
-        """Maximum time that a round may be under way: the path itself, and the fullest queues on it.
+        """Return the maximum time that a round may be under way: the path itself, and the fullest queues on it.
 
         Each queue holds `at_least` packets or more, all of the largest frame size.
         """

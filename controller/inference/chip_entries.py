@@ -25,7 +25,9 @@ _BALLOTS: Final = 4
 
 
 def chip_state(forest: Forest, bank: int) -> SwitchState:
-    """All entries by which a chip serves the forest from a bank. Raises ModelTooLarge for one beyond its limits."""
+    """Return all entries by which a chip serves the forest from a bank. Raises ModelTooLarge for one beyond its
+    limits.
+    """
     if len(forest.trees) > MAX_TREES:
         raise ModelTooLarge("trees", len(forest.trees), MAX_TREES)
     bits = _bits(forest)

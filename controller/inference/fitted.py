@@ -100,7 +100,7 @@ def _read_skops(path: Path) -> Any:
 
 
 def parts(model: Any) -> list[Part]:
-    """Trees of a classifier.
+    """Return trees of a classifier.
 
     Raises:
         ModelError: Trees of this classifier do not vote equally, or it is not fitted.
@@ -144,6 +144,6 @@ def _checked(tree: Any) -> Any:
 
 
 def malformed(model: Any, error: Exception) -> ModelError:
-    """The error of a classifier whose attributes contradict each other."""
+    """Return the error of a classifier whose attributes contradict each other."""
     name = type(model).__name__
     return ModelError(f"{name} is malformed: {type(error).__name__}: {error}", place="model", value=name)

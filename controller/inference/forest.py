@@ -81,7 +81,7 @@ class DecisionTree:
                 waiting.append((self.left[node], up_to))
 
     def decide(self, samples: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Class index of each sample, (n,), of bytes of shape (n, features)."""
+        """Return the class index of each sample, (n,), of bytes of shape (n, features)."""
         feature, threshold = np.array(self.feature), np.array(self.threshold)
         left, right = np.array(self.left), np.array(self.right)
         at = np.zeros(len(samples), np.int64)

@@ -73,7 +73,7 @@ class Models:
         self._journal.write_models({name: (model.forest.as_json(), model.bank) for name, model in self.held.items()})
 
     def added_to(self, states: Mapping[str, SwitchState]) -> Mapping[str, SwitchState]:
-        """Target states with the models' entries."""
+        """Return the target states with the models' entries."""
         if not self.held:
             return states
         return {

@@ -22,12 +22,12 @@ _CLASS_BITS: Final = 8
 
 
 def model_state(forest: Forest, bank: int) -> SwitchState:
-    """All entries by which a switch serves the forest from a bank."""
+    """Return all entries by which a switch serves the forest from a bank."""
     return SwitchState.of([*serving(forest, bank), *_intervals(forest, bank), *_leaves(forest, bank)])
 
 
 def serving(forest: Forest, bank: int) -> Iterator[Entry]:
-    """The numbers that requests may have: the model's, and 0 if any sender's bytes are its features."""
+    """Yield the numbers that requests may have: the model's, and 0 if any sender's bytes are its features."""
     serve = call("serve", in_bank=bank, model=forest.number, n_trees=len(forest.trees))
     numbers = [forest.number] if forest.edges is not None else [0, forest.number]
     for number in numbers:

@@ -124,7 +124,9 @@ def _max_stack_words(flows: WatchedFlows, presence: Presence, kind: Target) -> i
 
 
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> SwitchState:
-    """A switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support them."""
+    """Return a switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support
+    them.
+    """
     own = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
     items += _flow_items(topology, switch, watching)
@@ -136,7 +138,7 @@ def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntCo
 
 
 def report_port(topology: Topology, routes: Routes, switch: str, collector: str) -> int:
-    """The port that a switch's own reports leave by: of equally near ones each is used by some switches."""
+    """Return the port that a switch's own reports leave by: of equally near ones each is used by some switches."""
     nearest = routes.next_hops(switch, collector)
     return nearest[topology.switch(switch).device_id % len(nearest)]
 
@@ -151,7 +153,7 @@ def report_shares(topology: Topology, routes: Routes, switch: str, collector: st
 
 
 def report_links(topology: Topology, routes: Routes, watching: IntConfig) -> frozenset[Endpoint]:
-    """The links that reports may cross on their way to a collector among the hosts."""
+    """Return the links that reports may cross on their way to a collector among the hosts."""
     collector = watching.collector
     if collector is None or not watching.reports_anything:
         return frozenset()
@@ -162,7 +164,7 @@ def report_links(topology: Topology, routes: Routes, watching: IntConfig) -> fro
 def telling_slots(
     topology: Topology, bases: Mapping[str, SwitchState], jobs: Collection[JobPlan]
 ) -> Mapping[str, SwitchState]:
-    """These states, in which each switch knows how many of its slots none of these jobs has."""
+    """Return these states, in which each switch knows how many of its slots none of these jobs has."""
     free = {switch.name: switch.slots for switch in topology.switches}
     for job in jobs:
         for name in job.switches:
@@ -172,7 +174,7 @@ def telling_slots(
 
 
 def interface_name(topology: Topology, end: Endpoint) -> int:
-    """The level-2 interface id of a switch's port: the device's id, then the port."""
+    """Return the level-2 interface id of a switch's port: the device's id, then the port."""
     return topology.switch(end.node).device_id << 16 | end.port
 
 

@@ -59,7 +59,7 @@ class BackgroundTrafficEstimator:
         self._plans = plans
 
     def unsettled(self, now_ns: int) -> Collection[Endpoint]:
-        """Links whose readings still hold what jobs sent elsewhere a moment ago."""
+        """Return links whose readings still hold what jobs sent elsewhere a moment ago."""
         self._settled_ns = {link: until_ns for link, until_ns in self._settled_ns.items() if until_ns > now_ns}
         return self._settled_ns.keys()
 
@@ -72,7 +72,7 @@ class BackgroundTrafficEstimator:
         return self._links.snapshot(now_ns, known)
 
     def others(self, number: int) -> Mapping[Endpoint, float]:
-        """Bytes that all jobs but this one bring onto each link in a step, where they are or are moving to."""
+        """Return bytes that all jobs but this one bring onto each link in a step, where they are or are moving to."""
         others: Counter[Endpoint] = Counter()
         for job in self._jobs.values():
             if job.number != number:

@@ -19,8 +19,8 @@ from .job import RunningJob
 
 
 def links_carried(jobs: Iterable[RunningJob], routes: Routes, since_ns: int) -> frozenset[Endpoint]:
-    """The links that surely carried a round which was completed since then. Where equal-cost paths leave open which
-    one it took, none of them did.
+    """Return the links that surely carried a round which was completed since then. Where equal-cost paths leave open
+    which one it took, none of them did.
     """
     carried: set[Endpoint] = set()
     waited_for: set[Endpoint] = set()

@@ -140,7 +140,7 @@ class RunningJob:
         return JobRounds(self.plan, min(complete, default=0), max(complete, default=0), heard_ns, unsettled)
 
     def stuck(self, stuck_ns: int) -> list[str]:
-        """Workers that have waited for `stuck_ns` without completing a round, by their last reports.
+        """Return workers that have waited for `stuck_ns` without completing a round, by their last reports.
 
         Without a report nothing is known: rounds may have been completed since.
         """
@@ -159,7 +159,7 @@ class RunningJob:
         return any(self.progress[w].waiting for w in self.active if w in self.progress and w not in self.left)
 
     def waiting_for(self, now_ns: int, name_of: Mapping[int, str], expected: frozenset[str]) -> str:
-        """One sentence about the job's pending condition. `expected`: hosts that have never sent a message."""
+        """Return one sentence about the job's pending condition. `expected`: hosts that have never sent a message."""
         who = f"job {self.spec.job}, generation {self.plan.generation}"
         silent = [f"{self.named(name)}, silent for {_s(now_ns - since)}" for name, since in self.silent.items()]
         move = self.move
@@ -187,7 +187,7 @@ class RunningJob:
         return f"{who}: {', '.join(waits)} wait in round {least.rounds} since {_s(now_ns - least.grown_ns)}{behind}"
 
     def named(self, host: str) -> str:
-        """A host of the job for people, such as `rank 1 (h2)`."""
+        """Return a host of the job for people, such as `rank 1 (h2)`."""
         return f"{self._part(host)} ({host})"
 
     def check_part(self, host: str) -> None:

@@ -138,7 +138,7 @@ class Journal:
         return self._read("the switches that were lost", tuple, self._all(_FABRIC).get("lost", ()))
 
     def models(self) -> dict[str, tuple[str, int]]:
-        """The text and the bank of each switch's model, by switch."""
+        """Return the text and the bank of each switch's model, by switch."""
         return {name: self._read(f"the model of {name}", _model, saved) for name, saved in self._all(_MODEL).items()}
 
     @property

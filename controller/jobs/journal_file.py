@@ -87,7 +87,7 @@ class JournalFile:
         os.close(self._file)
 
     def all(self, kind: str) -> Mapping[str, Any]:
-        """Everything of a kind that is in force, by key."""
+        """Return everything of a kind that is in force, by key."""
         return dict(self._kinds.get(kind, {}))
 
     def put(self, kind: str, key: str, value: Any) -> None:

@@ -26,7 +26,7 @@ MAX_DOUBTS: Final = 9
 
 
 def longest_silence_ns(lease_ns: int) -> int:
-    """Maximum silence of a living host that telemetry can explain."""
+    """Return the maximum silence of a living host that telemetry can explain."""
     return (1 + MAX_DOUBTS) * lease_ns
 
 

@@ -220,8 +220,8 @@ class Move:
             self._settle()
 
     def held(self, address: int, held: Held) -> bool:
-        """A host's answer to Pause; whether it was waited for. One that is repeated, late or from another move changes
-        nothing.
+        """Return a host's answer to Pause; whether it was waited for. One that is repeated, late or from another
+        move changes nothing.
         """
         if address not in self._workers | self._servers:
             raise MoveError(

@@ -76,11 +76,11 @@ class FreeCapacity:
         return memory and self._accelerators[host] >= needs.accelerators
 
     def left(self, host: str) -> Needs:
-        """Resources of a host that no job has; jobs that share a host do not make them negative."""
+        """Return resources of a host that no job has; jobs that share a host do not make them negative."""
         return Needs(max(0, self._accelerators[host]), max(0, self._memory[host]))
 
     def hosts(self, wanted: Wanted) -> list[str]:
-        """Hosts with room for one worker, whether they can be reached or not, in the order of the topology."""
+        """Return hosts with room for one worker, whether they can be reached or not, in the order of the topology."""
         return [
             host.name
             for host in self._topology.hosts
@@ -117,7 +117,7 @@ class FreeCapacity:
         return [host for host in free if host in chosen]
 
     def reason_to_wait(self, wanted: Wanted) -> str:
-        """Sentence about the room, or the hosts, that a job lacks."""
+        """Return the sentence about the room, or the hosts, that a job lacks."""
         reached = {host for group in self._groups for host in group}
         parts = [f"{host} cannot be reached" for host in (*wanted.others, *wanted.workers) if host not in reached]
         free = self.hosts(wanted)
@@ -177,5 +177,5 @@ class JobQueue(Generic[T]):
     entries: list[QueueEntry[T]] = field(default_factory=list)
 
     def ordered(self, now_ns: int) -> list[QueueEntry[T]]:
-        """All entries, the next one to start first."""
+        """Return all entries, the next one to start first."""
         return sorted(self.entries, key=lambda entry: entry.rank(now_ns))

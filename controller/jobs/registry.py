@@ -84,11 +84,13 @@ class JobRegistry(Mapping[int, RunningJob]):
         return self._host_at[address]
 
     def living(self, number: int, hosts: Iterable[str]) -> Iterator[str]:
-        """Those of a job's hosts that have been heard of within a lease; all of them where there are no leases."""
+        """Return those of a job's hosts that have been heard of within a lease; all of them where there are no
+        leases.
+        """
         return (h for h in hosts if self.leases.lease_ns is None or self.leases.lives((number, h)))
 
     def waiting_for(self, number: int, now_ns: int) -> str:
-        """One sentence for people about the job's pending condition, and since when it lasts.
+        """Return one sentence for people about the job's pending condition, and since when it lasts.
 
         Raises:
             NoSuchJob: The job has ended, unless it was aborted, or never existed.
@@ -152,6 +154,6 @@ class JobRegistry(Mapping[int, RunningJob]):
         self.journal.write_jobs(self._jobs)
 
     def pop_outbox(self) -> list[Message]:
-        """The messages to hosts since the last call."""
+        """Return the messages to hosts since the last call."""
         messages, self.outbox = self.outbox, []
         return messages

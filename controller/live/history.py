@@ -144,7 +144,8 @@ class HistoryFile:
             self._write()
 
     def seen(self, most: int = 3) -> list[SeenFabric]:
-        """Data stored for each controller since this file was opened, in order, with at most `most` links of each kind.
+        """Return data stored for each controller since this file was opened, in order, with at most `most` links of
+        each kind.
 
         Raises the exceptions of `add`.
         """

@@ -18,8 +18,8 @@ EVENTS_SHOWN = 50
 
 
 def fabric_picture(topology: Topology, title: str) -> dict[str, Any]:
-    """The constant part: positions of the nodes, and the directed links that telemetry can see, in the order of
-    `LinkState.links`.
+    """Return the constant part: positions of the nodes, and the directed links that telemetry can see, in the order
+    of `LinkState.links`.
     """
     places = Drawing(topology).places
     return {

@@ -55,7 +55,7 @@ class Watch:
         return self._clock() >= self._due_s
 
     def seen(self) -> list[SeenFabric]:
-        """Stored history of each controller so far; empty without a history."""
+        """Return the stored history of each controller so far; empty without a history."""
         if self._history is None:
             return []
         with _saying_what_is_not_kept():

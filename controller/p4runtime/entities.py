@@ -65,7 +65,7 @@ def as_entity(item: Item, schema: P4Schema) -> Written:
 
 
 def unset_meter(item: MeterRate) -> fy.P4MeterEntry:
-    """The cell without a rate, which is how one is taken away."""
+    """Return the cell without a rate, which is how one is taken away."""
     return fy.P4MeterEntry(item.meter, index=item.index)
 
 

@@ -59,7 +59,7 @@ class Entry:
 
 
 def entry(table: str, match: Mapping[str, FieldValue], *calls: ActionSpec, priority: int = 0) -> Entry:
-    """A table entry; fields and calls are put in their canonical order."""
+    """Return a table entry; fields and calls are put in their canonical order."""
     ordered = tuple(sorted(calls, key=lambda c: (c.action, c.args)))
     return Entry(table, tuple(sorted(match.items())), ordered, priority=priority)
 

@@ -109,7 +109,7 @@ def quiet_finsy() -> None:
 
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:
-    """The error that stopped finsy, as one of this package's; None means that its stream broke."""
+    """Return the error that stopped finsy, as one of this package's; None means that its stream broke."""
     what = (switch, address, asked)
     match error:
         case None:

@@ -39,7 +39,7 @@ class Loading:
         self.owner, self.forgetful = owner, forgetful
 
     def cookie(self, program: int) -> int:
-        """Cookie of this program and owner."""
+        """Return the cookie of this program and owner."""
         return program & ~_OWNERS | self.owner if self.owner else program
 
     def accepts(self, cookie: int, program: int) -> bool:

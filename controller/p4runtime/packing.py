@@ -36,8 +36,9 @@ _PRIORITY: Final = "$MATCH_PRIORITY"
 
 
 def pack(name: str, folder: Path, p4info: p4i.P4Info) -> bytes:
-    """The compiled program in `folder` as Stratum's `p4_device_config`, under this name. Raises ControllerError where a
-    file is missing, is not what it is called, or describes another control plane than `p4info`.
+    """Return the compiled program in `folder` as Stratum's `p4_device_config`, under this name. Raises
+    ControllerError where a file is missing, is not what it is called, or describes another control plane than
+    `p4info`.
     """
     binaries = [folder / binary for binary in BINARIES if (folder / binary).is_file()]
     if len(binaries) != 1:

@@ -50,7 +50,7 @@ class Diff:
 
 
 def difference(actual: SwitchState, desired: SwitchState) -> Diff:
-    """The least set of updates from one state to another. Default actions can only be modified."""
+    """Return the least set of updates from one state to another. Default actions can only be modified."""
     inserts: list[Item] = []
     modifies: list[tuple[Item, Item]] = []
     for key, item in desired.items.items():
@@ -123,7 +123,7 @@ async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
 
 
 def in_order(diff: Diff) -> list[Diff]:
-    """The updates in parts, in the safe order; parts may be empty."""
+    """Return the updates in parts, in the safe order; parts may be empty."""
 
     def of(*tables: str) -> Callable[[Item], bool]:
         return lambda item: isinstance(item, Entry) and item.table in tables

@@ -229,7 +229,7 @@ class SwitchSession:
         return self._loading.loads
 
     def pop_foreign_generations(self) -> set[tuple[int, int]]:
-        """Job and generation of another owner's entries in the switch, found since the last call."""
+        """Return the job and generation of another owner's entries in the switch, found since the last call."""
         left, self._loading.left = self._loading.left, set()
         return left
 
@@ -342,7 +342,7 @@ class SwitchSession:
         return SwitchState.of(items)
 
     async def read_counter(self, counter: str) -> tuple[int, ...]:
-        """Packets of every index of an indirect counter, such as `FabricIngress.drops`."""
+        """Return packets of every index of an indirect counter, such as `FabricIngress.drops`."""
         cells: dict[int, int] = {}
 
         async def collect() -> None:
@@ -367,7 +367,7 @@ class SwitchSession:
         return len(messages)
 
     def pop_packet_ins(self) -> list[PacketIn]:
-        """The packet-ins since the last call, in order of arrival."""
+        """Return the packet-ins since the last call, in order of arrival."""
         taken, self._packets = self._packets, []
         return taken
 

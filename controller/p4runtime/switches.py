@@ -80,7 +80,9 @@ class Switches:
         return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
     def pop_packet_ins(self) -> list[bytes]:
-        """The frames that have come to the switches' CPU ports since the last call; those of a switch in order."""
+        """Return the frames that have come to the switches' CPU ports since the last call; those of a switch in
+        order.
+        """
         return [packet.frame for session in self.sessions.values() for packet in session.pop_packet_ins()]
 
     def poll(self, now_ns: int) -> Change:
@@ -102,7 +104,7 @@ class Switches:
         return Change(lost, frozenset(back))
 
     async def read_table(self, table: str) -> Mapping[str, SwitchState]:
-        """A table's entries, by switch, of those that answer."""
+        """Return a table's entries, by switch, of those that answer."""
         names = [name for name, session in self.sessions.items() if session.is_up]
         work = (self.sessions[name].read_table(table) for name in names)
         held = {}
@@ -204,7 +206,7 @@ class Switches:
             raise NotPrimary(tuple(deposed))
 
     def troubles_of(self, names: Collection[str]) -> list[ControllerError]:
-        """Errors of the switches that do not have their target state; empty if all do."""
+        """Return errors of the switches that do not have their target state; empty if all do."""
         lost = [SwitchLost(name) for name in names if name in self.lost]
         return [*lost, *(self.troubles[name] for name in names if name in self.troubles)]
 
@@ -220,7 +222,7 @@ class Switches:
             self._invalidate(name)
 
     def pop_restarted(self) -> frozenset[str]:
-        """The switches that have restarted since the last call, and hold their tables again."""
+        """Return the switches that have restarted since the last call, and hold their tables again."""
         restarted, self._restarted = frozenset(self._restarted), set()
         return restarted
 

@@ -27,7 +27,7 @@ def closest_feasible_tree(problem: Problem, wanted: Mapping[str, str]) -> Placem
 def tree_from_parents(
     problem: Problem, wanted: Mapping[str, str], parents: Mapping[str, str], root: str
 ) -> Placement | None:
-    """Each worker at the switch `wanted` for it, sums along `parents`; None where that is no tree."""
+    """Return each worker at the switch `wanted` for it, sums along `parents`; None where that is no tree."""
     placement = Placement.trimmed({worker: wanted[worker] for worker in problem.workers}, parents, root)
     try:
         placement.check(problem)
@@ -37,38 +37,38 @@ def tree_from_parents(
 
 
 def rack_switches(problem: Problem) -> dict[str, str]:
-    """Every worker at its own switch."""
+    """Return every worker at its own switch."""
     return {worker: rack for rack, workers in problem.racks.items() for worker in workers}
 
 
 def rack_sums(problem: Problem) -> dict[str, str]:
-    """Workers whose switch has room and two workers or more, at that switch."""
+    """Return workers whose switch has room and two workers or more, at that switch."""
     worth = {rack for rack, workers in problem.racks.items() if len(workers) > 1 and problem.takes(rack)}
     return {worker: rack for worker, rack in rack_switches(problem).items() if rack in worth}
 
 
 def within_reach(problem: Problem) -> dict[str, list[str]]:
-    """Switches with room, by worker, that its stream certainly reaches on the path that is counted."""
+    """Return switches with room, by worker, that its stream certainly reaches on the path that is counted."""
     names = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     of_rack = {rack: [name for name in names if problem.may_send(rack, name)] for rack in problem.racks}
     return {worker: of_rack[rack] for worker, rack in rack_switches(problem).items()}
 
 
 def hub_switches(problem: Problem) -> Iterator[str]:
-    """The switches that all racks can send to, the nearest first, and of equal ones in the fabric's order."""
+    """Yield the switches that all racks can send to, the nearest first, and of equal ones in the fabric's order."""
     names = [switch.name for switch in problem.topology.switches]
     able = [name for name in names if all(problem.may_send(rack, name) for rack in problem.racks)]
     yield from sorted(able, key=lambda name: worker_hops(problem, name))
 
 
 def worker_hops(problem: Problem, switch: str) -> int:
-    """Links from each worker's rack to this switch, summed over the workers."""
+    """Return links from each worker's rack to this switch, summed over the workers."""
     return sum(len(workers) * problem.routes.hops(rack, switch) for rack, workers in problem.racks.items())
 
 
 def spines(problem: Problem) -> list[str]:
-    """Candidates for the switch over which all racks meet: `hub_switches`, then all others with room that racks reach,
-    the nearest first.
+    """Return candidates for the switch over which all racks meet: `hub_switches`, then all others with room that
+    racks reach, the nearest first.
     """
     hubs = list(hub_switches(problem))
     known = set(hubs)
@@ -82,7 +82,7 @@ def spines(problem: Problem) -> list[str]:
 
 
 def spine_trees(problem: Problem, hubs: Iterable[str]) -> Iterator[Placement]:
-    """Trees over one switch each, in which every switch sums; a switch without such a tree is left out."""
+    """Yield trees over one switch each, in which every switch sums; a switch without such a tree is left out."""
     last = None if problem.server is None else problem.topology.attached_switch(problem.server).name
     for hub in hubs:
         if (parents := spine_parents(problem, hub)) is None:
@@ -95,7 +95,7 @@ def spine_trees(problem: Problem, hubs: Iterable[str]) -> Iterator[Placement]:
 
 
 def spine_parents(problem: Problem, hub: str) -> dict[str, str] | None:
-    """Parents on one shortest path from each rack to a switch, and from there to the server's switch.
+    """Return parents on one shortest path from each rack to a switch, and from there to the server's switch.
 
     Of several shortest paths each switch takes its first port. None if no path leads to the server, or a node would
     have more children than it takes.
@@ -117,7 +117,7 @@ def spine_parents(problem: Problem, hub: str) -> dict[str, str] | None:
 def several_spines_tree(
     problem: Problem, hubs: Iterable[str], seconds: Callable[[str, str], float]
 ) -> Placement | None:
-    """Tree over as few spines as fan-in allows, if no single one can have all racks for children.
+    """Return the tree over as few spines as fan-in allows, if no single one can have all racks for children.
 
     Args:
         problem: The job.

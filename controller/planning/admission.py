@@ -28,7 +28,7 @@ OF_SERVERS: Final = _OF_ALL | _bits(MessageType.RESULT, MessageType.SCALE_RESULT
 
 
 def messages_by_host(specs: Iterable[JobSpec]) -> Mapping[str, int]:
-    """Messages that the hosts of these jobs may send, a bit for each type of message."""
+    """Return messages that the hosts of these jobs may send, a bit for each type of message."""
     messages: dict[str, int] = {}
     for spec in specs:
         workers = frozenset(spec.workers)
@@ -38,7 +38,7 @@ def messages_by_host(specs: Iterable[JobSpec]) -> Mapping[str, int]:
 
 
 def admission_entries(topology: Topology, switch: str, messages: Mapping[str, int]) -> list[Item]:
-    """One for each port of a host; `messages` by host, as `messages_by_host` has them."""
+    """Return one for each port of a host; `messages` by host, as `messages_by_host` has them."""
     return [
         entry(
             HOSTS,
@@ -53,12 +53,12 @@ def admission_entries(topology: Topology, switch: str, messages: Mapping[str, in
 def admitting_states(
     topology: Topology, states: Mapping[str, SwitchState], plans: Iterable[JobPlan]
 ) -> Mapping[str, SwitchState]:
-    """Every switch's state, with the entries of this module added."""
+    """Return every switch's state, with the entries of this module added."""
     messages = messages_by_host(plan.spec for plan in plans)
     own = {switch: {item.key: item for item in admission_entries(topology, switch, messages)} for switch in states}
     return {switch: SwitchState({**state.items, **own[switch]}) for switch, state in states.items()}
 
 
 def edge_switches(topology: Topology, spec: JobSpec) -> frozenset[str]:
-    """Those that a job's hosts hang on."""
+    """Return those that a job's hosts hang on."""
     return frozenset(topology.attached_switch(host).name for host in spec.hosts)

@@ -200,7 +200,7 @@ class _Tree:
         return self._costs.problem.topology.directed_links[int(self._seconds.argmax())]
 
     def trip(self, frame_bytes: int) -> _Trip:
-        """Times of rounds with frames of this size."""
+        """Return times of rounds with frames of this size."""
         costs = self._costs
         frame = 8 * frame_bytes / costs.links.rate_bps
         alone = frame + costs.links.delay_seconds + costs.wait
@@ -212,7 +212,7 @@ class _Tree:
         return _Trip(first, both - last, last, float(self._seconds.max()) * frame_bytes / costs.problem.gradient_bytes)
 
     def bursts(self, rounds: int, frame_bytes: int) -> Floats:
-        """Times after the first scale round's result, before which rounds of the first window cannot be up.
+        """Return times after the first scale round's result, before which rounds of the first window cannot be up.
 
         Streams meet on a link that came there at different paces, as from hosts with links of different rates. A stream
         that is k times as fast as the slowest has sent min(rounds, k·(j + 1)) frames when the slowest one's frame j

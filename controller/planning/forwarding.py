@@ -30,7 +30,7 @@ Shares = Mapping[Endpoint, float]
 
 
 def route_items(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
-    """Entries of a switch that send packets to a destination by these ports, one for each flow."""
+    """Return entries of a switch that send packets to a destination by these ports, one for each flow."""
     if topology.switch(switch).target.one_shot:
         return [_one_shot_route(topology, switch, destination, ports)]
     # a member is its port; a number's meaning never changes, so a replacement misdirects no packet
@@ -44,20 +44,20 @@ def route_items(topology: Topology, switch: str, destination: Node, ports: Seque
 
 
 def copy_port(routes: Routes, switch: str, child: str, turn: int) -> int:
-    """Port by which a switch sends a result to its child number `turn`: children use equal ports in turn."""
+    """Return the port by which a switch sends a result to its child number `turn`: children use equal ports in turn."""
     ports = routes.next_hops(switch, child)
     return ports[turn % len(ports)]
 
 
 def message_way(routes: Routes, source: str, destination: str) -> Shares:
-    """The links that a job's messages take from node to node, in their order; where it is not known how a switch on the
-    way chooses, all that they may take. Raises TopologyError where there is no way.
+    """Return the links that a job's messages take from node to node, in their order; where it is not known how a
+    switch on the way chooses, all that they may take. Raises TopologyError where there is no way.
     """
     return flow_way(routes, source, destination, (AGGREGATION_PORT, AGGREGATION_PORT))
 
 
 def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, int]) -> Shares:
-    """The same of UDP datagrams from a port of the source to one of the destination."""
+    """Return the same of UDP datagrams from a port of the source to one of the destination."""
     known = _WAYS.setdefault(routes, {})
     if (way := known.get((source, destination, ports))) is None:
         links = _links(routes, source, source, destination, ports)
@@ -67,7 +67,7 @@ def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, in
 
 
 def result_way(routes: Routes, node: str, child: str, turn: int) -> Shares:
-    """The same of the results of a tree's node for its child that is number `turn`."""
+    """Return the same of the results of a tree's node for its child that is number `turn`."""
     if not routes.topology.is_switch(node) or len(routes.next_hops(node, child)) == 1:
         return message_way(routes, node, child)
     first = Endpoint(node, copy_port(routes, node, child, turn))

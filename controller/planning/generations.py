@@ -33,7 +33,7 @@ class GenerationHistory:
         return cls(int(history.count), {switch: int(at) for switch, at in history.last_used.items()})
 
     def next(self) -> int:
-        """The generation that a job with this number begins with."""
+        """Return the generation that a job with this number begins with."""
         return _generation(self.count + 1)
 
     def go(self, generation: int, switches: Iterable[str]) -> None:

@@ -82,9 +82,9 @@ def better_jointly(
     gain: float,
     visits: float = VISITS,
 ) -> dict[int, Improvement]:
-    """The same for all jobs together, by their places in each reading's scene: of those that should move, and of those
-    that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
-    some cannot be looked at together. The search ends after as many `visits` of links.
+    """Return the same for all jobs together, by their places in each reading's scene: of those that should move, and
+    of those that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises
+    PlacementError where some cannot be looked at together. The search ends after as many `visits` of links.
     """
     placements = better_together(scenes[-1], place, gain, visits)
     if not placements:
@@ -115,7 +115,8 @@ def better_jointly(
 
 
 def saved_together(jobs: Sequence[Improvement], paces: Sequence[float]) -> list[float]:
-    """Seconds per second saved by all jobs that count, times their weights, by reading from the last one back.
+    """Return seconds per second saved by all jobs that count, times their weights, by reading from the last one
+    back.
 
     `paces` are steps per second.
     """

@@ -75,7 +75,7 @@ class FabricMemory:
         return {switch: pool.free for switch, pool in self._slots.items()}
 
     def held(self, job: int) -> Mapping[str, Allotment]:
-        """Allotments of a job, by switch."""
+        """Return allotments of a job, by switch."""
         return {
             switch: Allotment(*pool.allotments[job], job, self._rids[switch].allotments[job][0])
             for switch, pool in self._slots.items()
@@ -87,8 +87,8 @@ class FabricMemory:
         self._release(job, self._slots.keys() - set(switches))
 
     def jobs_that_fit(self, slots: int, own: int | None = None) -> Mapping[str, int]:
-        """Number of further jobs of S slots that fit each switch, given its gaps; the slots of job `own` count as
-        free.
+        """Return the number of further jobs of S slots that fit each switch, given its gaps; the slots of job `own`
+        count as free.
         """
         return {name: pool.pieces(slots) + (own in pool.allotments) for name, pool in self._slots.items()}
 

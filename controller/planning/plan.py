@@ -169,8 +169,8 @@ class JobPlan:
     """
 
     def host_plans(self, first_round: int = 0) -> dict[str, WorkerPlan | ServerPlan]:
-        """Plans of all hosts, the server first: the root's part, or without children that of a mere holder of completed
-        rounds.
+        """Return plans of all hosts, the server first: the root's part, or without children that of a mere holder of
+        completed rounds.
 
         `first_round` is the first round of a server that takes over in mid-job.
         """
@@ -296,7 +296,7 @@ def job_plan(
 
 
 def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]) -> Mapping[Endpoint, float]:
-    """Number of streams of these hops, and of returning results, on each directed link.
+    """Return the number of streams of these hops, and of returning results, on each directed link.
 
     Raises:
         TopologyError: There is no path.
@@ -309,7 +309,7 @@ def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str
 
 
 def max_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
-    """Maximum number of streams of these hops, and of returning results, on each directed link."""
+    """Return the maximum number of streams of these hops, and of returning results, on each directed link."""
     most: dict[Endpoint, int] = {}
     for child, parent in edges:
         for link in _links_of(routes, child, parent):
@@ -318,7 +318,8 @@ def max_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[
 
 
 def max_copies_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
-    """Maximum number of packets by which a message that a worker sends again lengthens each directed link's queue.
+    """Return the maximum number of packets by which a message that a worker sends again lengthens each directed
+    link's queue.
 
     On its way to the worker's first node it takes the place of the original. A node that has its own sum sends it up,
     one packet. The answer of the root is one packet to the child that asked; inner nodes replicate it to all children.
@@ -345,7 +346,9 @@ def _links_of(routes: Routes, child: str, parent: str) -> tuple[Endpoint, ...]:
 
 
 def lanes_of(topology: Topology) -> int:
-    """Lanes of all jobs' messages: those of the narrowest switch that may sum, so that a job can move anywhere."""
+    """Return lanes of all jobs' messages: those of the narrowest switch that may sum, so that a job can move
+    anywhere.
+    """
     return min((switch.target.lanes for switch in topology.switches if switch.slots), default=LANES)
 
 
@@ -356,7 +359,7 @@ def support_present(topology: Topology) -> bool:
 
 
 def round_bytes(topology: Topology) -> int:
-    """Bytes of a round with lanes on a link, headers included."""
+    """Return bytes of a round with lanes on a link, headers included."""
     return FRAME_HEADER_BYTES + message_bytes(lanes_of(topology))
 
 
@@ -371,20 +374,20 @@ def rounds_of_step(spec: JobSpec, topology: Topology) -> tuple[int, int]:
 
 
 def with_window(spec: JobSpec, window: int, topology: Topology) -> JobSpec:
-    """The same job, of as many chunks, with this window, and so as many rounds of exponents before them."""
+    """Return the same job, of as many chunks, with this window, and so as many rounds of exponents before them."""
     _, chunks = rounds_of_step(spec, topology)
     bytes_ = chunks * round_bytes(topology) + min(window, chunks) * SCALE_ROUND_BYTES
     return spec if window == spec.window else replace(spec, window=window, gradient_bytes=bytes_)
 
 
 def mean_round_bytes(spec: JobSpec, topology: Topology) -> float:
-    """Mean bytes of one of these rounds on a link."""
+    """Return the mean bytes of one of these rounds on a link."""
     return spec.gradient_bytes / sum(rounds_of_step(spec, topology))
 
 
 def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
-    """State of a switch without any job and without its queue bounds: routes to all, its own address, classes,
-    telemetry.
+    """Return the state of a switch without any job and without its queue bounds: routes to all, its own address,
+    classes, telemetry.
     """
     own = topology.switch(switch)
     items: list[Item] = [
@@ -405,12 +408,14 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
 
 
 def class_entry(dscp: int, priority: int) -> Item:
-    """Entry that puts this code point into a class; code points without an entry are bulk traffic."""
+    """Return the entry that puts this code point into a class; code points without an entry are bulk traffic."""
     return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=priority))
 
 
 def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:
-    """State of every switch without queue bounds. `bases` are the states without jobs, such as `base_state`."""
+    """Return the state of every switch without queue bounds. `bases` are the states without jobs, such as
+    `base_state`.
+    """
     jobs = tuple(jobs)
     states: dict[str, SwitchState] = {}
     for switch, base in bases.items():
@@ -438,8 +443,8 @@ def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
 def children_by_bit(
     topology: Topology, workers: Sequence[str], edges: Iterable[tuple[str, str]]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The children of every node of a tree of (child, parent), in the order of their bits: workers by rank, and then
-    switches.
+    """Return the children of every node of a tree of (child, parent), in the order of their bits: workers by rank,
+    and then switches.
     """
     parent = dict(edges)
     rank = {name: index for index, name in enumerate(workers)}
@@ -452,7 +457,7 @@ def children_by_bit(
 def hop_ways(
     routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[Shares, Shares]]:
-    """Links of each (child, parent) hop: those of its contributions, and those of returning results.
+    """Yield links of each (child, parent) hop: those of its contributions, and those of returning results.
 
     Raises:
         TopologyError: There is no path.
@@ -519,8 +524,9 @@ def round_trip(
     frame_bytes: int,
     up_bytes: int | None = None,
 ) -> tuple[int, int]:
-    """Propagation and store-and-forward in ns of one round, in frames of this size, from a worker to the root and back,
-    along the first of equals, and the links that it crosses. On the way up frames have `up_bytes`, if given.
+    """Return the propagation and store-and-forward in ns of one round, in frames of this size, from a worker to the
+    root and back, along the first of equals, and the links that it crosses. On the way up frames have `up_bytes`,
+    if given.
     """
     total, hops = 0, 0
     sizes = (frame_bytes if up_bytes is None else up_bytes, frame_bytes)

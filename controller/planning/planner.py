@@ -152,7 +152,7 @@ class Planner:
         return default_slots(self.topology, self.routes, workers, self._bound, self.memory.free_slots)
 
     def shares(self, spec: JobSpec, links: LinkConditions, most: int) -> tuple[int, ...]:
-        """Best division of a new job among at most `most` trees: parts in proportion, the largest first.
+        """Return the best division of a new job among at most `most` trees: parts in proportion, the largest first.
 
         A single part if no switches have room for more. Each part is then placed as a job of its own.
         """
@@ -218,7 +218,7 @@ class Planner:
         return saving
 
     def expected(self, spec: JobSpec, problem: Problem, placement: Placement) -> Expected:
-        """Predicted time of a step."""
+        """Return the predicted time of a step."""
         return expected_step(problem, placement, Step.of(spec, self.topology), self._bound)
 
     def better_together(
@@ -267,11 +267,11 @@ class Planner:
         return [first, *(replace(first, loads=reading.loads, others=reading.others) for reading in readings[1:])]
 
     def history(self, job: int) -> GenerationHistory:
-        """The generations of this job's number; a new number's are empty."""
+        """Return the generations of this job's number; a new number's are empty."""
         return self.histories.setdefault(job, GenerationHistory())
 
     def cut_off(self, spec: JobSpec, workers: Sequence[str]) -> tuple[str, ...]:
-        """The workers that no route leads to from the server; without one, from the largest group of workers."""
+        """Return the workers that no route leads to from the server; without one, from the largest group of workers."""
         if spec.server is not None:
             return tuple(w for w in workers if not self.routes.reaches(w, spec.server))
         groups = [tuple(w for w in workers if self.routes.reaches(w, start)) for start in workers]

@@ -24,7 +24,7 @@ class NumberPool:
         self._base_of: dict[Hashable, tuple[int, int]] = {}
 
     def allot(self, owner: Hashable, size: int) -> int:
-        """The base of the owner's range. An owner that has a range of this size already keeps it.
+        """Return the base of the owner's range. An owner that has a range of this size already keeps it.
 
         Raises OutOfMemory when no gap is long enough, ValueError when the owner holds another size or `size` is below
         1.
@@ -81,7 +81,7 @@ class NumberPool:
         return max(self._gaps())
 
     def pieces(self, size: int) -> int:
-        """Number of ranges of `size` that could be allotted now."""
+        """Return the number of ranges of `size` that could be allotted now."""
         return sum(gap // size for gap in self._gaps())
 
     @property

@@ -38,8 +38,8 @@ class SizeRule(Protocol):
     """Rule that decides the sizes of a number of workers."""
 
     def decide(self, reports: NDArray[np.float64], /) -> list[int]:
-        """Each worker's samples in the next step, from each one's row: predicted samples per second, seconds of the
-        last step, the most samples that it holds; 0 is unknown.
+        """Return each worker's samples in the next step, from each one's row: predicted samples per second, seconds
+        of the last step, the most samples that it holds; 0 is unknown.
         """
 
 

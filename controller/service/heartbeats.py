@@ -39,11 +39,11 @@ class HeartbeatSource(Protocol):
         ...
 
     def fileno(self) -> int:
-        """File descriptor for event loops: readable when heartbeats have come."""
+        """Return the file descriptor for event loops: readable when heartbeats have come."""
         ...
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
-        """Source address and datagram of each that has come; never waits."""
+        """Return the source address and datagram of each that has come; never waits."""
         ...
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class HeartbeatReader:
         return self._ended_came + sum(seat.came for seat in self.seats.values())
 
     def read(self, address: int, payload: bytes, now_ns: int) -> tuple[str, Heartbeat] | None:
-        """The host and its heartbeat; None, and counted, for anything else."""
+        """Return the host and its heartbeat; None, and counted, for anything else."""
         host = self._host_at.get(address)
         try:
             beat = Heartbeat.parse(payload)

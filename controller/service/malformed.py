@@ -40,7 +40,7 @@ def reader_of(kind: type[_Request]) -> Callable[[bytes], _Request | Malformed]:
 def checked(
     answer: Callable[[_Request, Context], Awaitable[_Answer]],
 ) -> Callable[[_Request | Malformed, Context], Awaitable[_Answer]]:
-    """A call's handler that refuses what could not be read."""
+    """Return a call's handler that refuses what could not be read."""
 
     async def answer_checked(request: _Request | Malformed, context: Context) -> _Answer:
         if isinstance(request, Malformed):

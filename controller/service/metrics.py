@@ -183,7 +183,7 @@ class _Reading(Collector):
 
 
 def text(controller: Controller, now_ns: int, heartbeats: HeartbeatReader | None = None) -> bytes:
-    """The page, in Prometheus' text format.
+    """Return the page, in Prometheus' text format.
 
     `now_ns` is the time on the controller's clock; `heartbeats` has those received through the fabric, or None.
     """

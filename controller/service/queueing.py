@@ -79,7 +79,7 @@ class _Waiting:
     """Time before which it is not tried again."""
 
     def on(self, hosts: list[str]) -> pb.RegisterRequest:
-        """The request with these hosts for its workers."""
+        """Return the request with these hosts for its workers."""
         named = pb.RegisterRequest()
         named.CopyFrom(self.request)
         named.ClearField("worker_count")
@@ -248,7 +248,7 @@ class Queueing:
             return ""
 
     def states(self, now_ns: int) -> list[pb.QueuedJob]:
-        """Waiting jobs in their order."""
+        """Return the waiting jobs in their order."""
         return [queued_job(entry, index, now_ns) for index, entry in enumerate(self._queue.ordered(now_ns), 1)]
 
     def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> QueueEntry[_Waiting]:

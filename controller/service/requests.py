@@ -94,7 +94,7 @@ def wanted_of(request: pb.RegisterRequest) -> Wanted:
 
 
 def queued_job(entry: QueueEntry[Any], position: int, now_ns: int) -> pb.QueuedJob:
-    """State of one waiting job in a list of jobs."""
+    """Return the state of one waiting job in a list of jobs."""
     return pb.QueuedJob(
         job=entry.job,
         position=position,
@@ -137,7 +137,7 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
 def job_state(
     running: RunningJob, seats: JobSeats, waiting_for: str, ranking: pb.Ranking | None, turns: str, now_ns: int
 ) -> pb.JobState:
-    """State of one job in a list of jobs."""
+    """Return the state of one job in a list of jobs."""
     plan, newest = running.plan, running.reports.newest
     hosts = [
         pb.HostState(
@@ -197,7 +197,7 @@ def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -
 
 
 def first_messages(running: RunningJob) -> dict[str, pb.ToHost]:
-    """Initial messages per host that has no plan yet."""
+    """Return the initial messages per host that has no plan yet."""
     return {host: to_host(part) for host, part in running.plan.host_plans(running.first_round).items()}
 
 

@@ -63,7 +63,7 @@ class Runner:
         """Exception that ended `run`; None while it runs, or before."""
 
     def now_ns(self) -> int:
-        """The controller's time: the clock's, without the stretches in which the event loop did not run."""
+        """Return the controller's time: the clock's, without the stretches in which the event loop did not run."""
         now_ns = self._clock()
         stall_ns = now_ns - self._seen_ns - _TURN_NS
         if stall_ns > _STALL_NS:

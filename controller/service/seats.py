@@ -107,7 +107,7 @@ class JobSeats:
 
     @classmethod
     def assign(cls, spec: JobSpec, like: JobSeats | None = None) -> JobSeats:
-        """Seats for a job's hosts, with new tokens, or the same as in another job of the same hosts."""
+        """Return seats for a job's hosts, with new tokens, or the same as in another job of the same hosts."""
         ranks: list[tuple[str, int | None]] = [(host, rank) for rank, host in enumerate(spec.workers)]
         ranks += [(host, None) for host in (spec.server, *spec.spares) if host is not None]
         return cls(
@@ -124,7 +124,7 @@ class JobSeats:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """State that must survive the controller."""
+        """Return the state that must survive the controller."""
         seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
         return {
             "seats": seats,
@@ -163,7 +163,7 @@ class JobSeats:
         return any(seat.stream is not None for seat in self.seats.values())
 
     def awaited(self, gone: Collection[str]) -> list[Seat]:
-        """The empty seats without which the job does not start; none once it has started.
+        """Return the empty seats without which the job does not start; none once it has started.
 
         The job does not need hosts that are `gone`.
         """
@@ -173,7 +173,7 @@ class JobSeats:
         return [seat for seat in absent if seat.host not in gone]
 
     def departed(self) -> list[Seat]:
-        """Seats of workers that have left in good order, and have said after how many calls."""
+        """Return seats of workers that have left in good order, and have said after how many calls."""
         return [seat for seat in self.seats.values() if seat.left and seat.rank is not None and seat.calls is not None]
 
     def seat_of(self, token: str) -> Seat:

@@ -278,7 +278,7 @@ class ControlService:
         )
 
     def now_ns(self) -> int:
-        """The controller's time."""
+        """Return the controller's time."""
         return self._runner.now_ns()
 
     @property
@@ -367,7 +367,7 @@ class ControlService:
         return first, replace(spec, policy=shared.policy, priority=shared.priority)
 
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:
-        """Every job, in the order of registration."""
+        """Return every job, in the order of registration."""
         return await self._do(context, self._states)
 
     async def _states(self, now_ns: int) -> pb.JobList:
@@ -468,7 +468,9 @@ class ControlService:
     async def balance(
         self, requests: AsyncIterator[pb.BalanceRequest | Malformed], context: Context
     ) -> AsyncIterator[pb.BatchSizes]:
-        """All workers' reports, from one of them, step by step: everyone's batch sizes. A refusal ends the stream."""
+        """Yield all workers' reports, from one of them, step by step: everyone's batch sizes. A refusal ends the
+        stream.
+        """
         if self._sizes is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
         if self._asking >= self._limits.streams:

@@ -138,7 +138,7 @@ class TurnKeeper:
         return f"computes on {held}, waits on {waiting} of {len(workers)} devices{beside}"
 
     def partners(self, job: int) -> Iterable[str]:
-        """Names of the other jobs that take turns on one of a job's devices."""
+        """Return names of the other jobs that take turns on one of a job's devices."""
         own = self._turns.devices(str(job))
         return [name for name in self._turns.jobs if name != str(job) and self._turns.devices(name) & own]
 

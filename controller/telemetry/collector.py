@@ -258,7 +258,7 @@ class ReportCollector:
         }
 
     def streams(self) -> Iterator[StreamView]:
-        """Streams of every (node, hardware id) that has sent a report."""
+        """Yield streams of every (node, hardware id) that has sent a report."""
         for node, hardware in np.argwhere(self._streams["begun"].T).tolist():
             record = self._streams[hardware, node]
             yield StreamView(
@@ -268,8 +268,8 @@ class ReportCollector:
             )
 
     def flows(self, now_ns: int, within_ns: int | None = None) -> Iterator[FlowView]:
-        """The flows of which a report came `within_ns`, the newest first; None: all that are remembered. A node is on
-        a flow's path if it told of the flow within three periods of the newest report.
+        """Yield the flows of which a report came `within_ns`, the newest first; None: all that are remembered. A
+        node is on a flow's path if it told of the flow within three periods of the newest report.
         """
         ages = now_ns - self._flows["heard_ns"][: int(self._tally["flows"][0])]
         known = np.flatnonzero(ages <= within_ns) if within_ns is not None else np.arange(len(ages))
@@ -309,7 +309,7 @@ class ReportCollector:
         return np.full(len(self._links.links), np.nan)
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
-        """Lost share of the reports of each link's node, over the last periods."""
+        """Return the lost share of the reports of each link's node, over the last periods."""
         if not self._marks:
             return np.full(len(self._links.links), np.nan)
         _, expected_then, received_then = self._marks[0]

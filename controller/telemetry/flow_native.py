@@ -92,7 +92,7 @@ class AveragingClock(NamedTuple):
 
 @native
 def flow_of(addresses: int, ports: int, flows: FlowMemory, tally: Any) -> np.uint64:
-    """Number of the flow with these addresses and ports, assigned if new.
+    """Return the number of the flow with these addresses and ports, assigned if new.
 
     Flows are numbered consecutively, so that only memory of existing flows is touched.
     """
@@ -181,7 +181,7 @@ def note_hop(flow: Any, hops: NDArray[np.void], sample: NodeSample, clock: Avera
 
 @native
 def stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
-    """Offset of the shim of an INT packet whose IPv4 header is at `ip`; −1 if it has none."""
+    """Return the offset of the shim of an INT packet whose IPv4 header is at `ip`; −1 if it has none."""
     protocol = byte_at(data, ip + 9)
     if protocol != 17 and protocol != 6:
         return -1
@@ -219,7 +219,7 @@ def flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.
 
 @native
 def join(halves: NDArray[np.void], number: int, flow: np.uint64, is_stack: bool, latency_us: int, tally: Any) -> int:
-    """The sum of a packet's latencies where this half completes it, else −1. `halves` are the node's.
+    """Return the sum of a packet's latencies where this half completes it, else −1. `halves` are the node's.
 
     Numbers count packets or nanoseconds, so all their bits choose the place, where the oldest gives way. No two of 1024
     numbers in a row from a multiple of 1024 share one, so that none gives way to the next 3072.

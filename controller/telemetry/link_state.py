@@ -135,18 +135,20 @@ class LinkState:
         update_links(reports.ctypes.data, len(reports), *self.into)
 
     def stale(self, now_ns: int) -> frozenset[Endpoint]:
-        """The watched links that have a rate and no report of the last three periods."""
+        """Return the watched links that have a rate and no report of the last three periods."""
         return frozenset(self.links[i] for i in np.flatnonzero(self._is_stale(now_ns)))
 
     def next_stale_ns(self, now_ns: int) -> int | None:
-        """Time at which the next watched link becomes stale without a report until then; None if there is none."""
+        """Return the time at which the next watched link becomes stale without a report until then; None if there is
+        none.
+        """
         known = self._state["at_ns"][self._watched & self._state["rated"]]
         ahead = known[known + STALE_PERIODS * self.period_ns >= now_ns]
         return int(ahead.min()) + STALE_PERIODS * self.period_ns + 1 if len(ahead) else None
 
     def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
-        """The state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
-        (`own_traffic`).
+        """Return the state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a
+        job's own (`own_traffic`).
         """
         state, bulk, watched = self._state, self._queues[self._bulk], self._watched
         own = np.zeros(len(self.links))
@@ -196,8 +198,8 @@ class LinkState:
 
 
 def units_of(target: Target) -> tuple[float, float]:
-    """Packets that a unit of such a switch's depths is, each the largest that a job sends through it, and microseconds
-    that a unit of its waits is.
+    """Return packets that a unit of such a switch's depths is, each the largest that a job sends through it, and
+    microseconds that a unit of its waits is.
     """
     packet_bytes = FRAME_HEADER_BYTES + message_bytes(target.lanes)
     return 1 / target.queue_depth(1, packet_bytes), target.tick_ns / 1000

@@ -51,7 +51,7 @@ class Probe:
 
 
 def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
-    """A small set of probes that together surely cross every egress port of every switch whose link is up.
+    """Return a small set of probes that together surely cross every egress port of every switch whose link is up.
 
     Greedy set cover (within 1 + ln n of the least number): always the probe that crosses most links not yet covered,
     the shortest of these, the first in the order of the topology.
@@ -99,12 +99,14 @@ class ProbeFrames:
             self._bodies.append(frame[:-PAYLOAD_BYTES])
 
     def frame(self, probe: int, sequence: int, first: int = 0) -> bytes:
-        """The probe with this index. It carries it, counted from `first`, and a sequence number below `SEQUENCES`."""
+        """Return the probe with this index. It carries it, counted from `first`, and a sequence number below
+        `SEQUENCES`.
+        """
         return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence)
 
 
 def probe_bytes(hops: int) -> int:
-    """Length in bytes of a probe's frame on its `hops`-th link, Ethernet header included."""
+    """Return the length in bytes of a probe's frame on its `hops`-th link, Ethernet header included."""
     return _EMPTY_BYTES + 4 * hops * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
 
 

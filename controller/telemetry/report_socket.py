@@ -56,7 +56,7 @@ class ReportSocket:
         self._socket.close()
 
     def fileno(self) -> int:
-        """File descriptor for event loops: readable when reports have come."""
+        """Return the file descriptor for event loops: readable when reports have come."""
         return self._socket.fileno()
 
     @property

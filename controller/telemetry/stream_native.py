@@ -49,8 +49,8 @@ FRESH, OLD, SEEN, FAR = range(4)
 
 @native
 def fingerprint(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
-    """Fingerprint that copies share and other reports with the same number do not: of first bytes and length; never
-    0.
+    """Return the fingerprint that copies share and other reports with the same number do not: of first bytes and
+    length; never 0.
     """
     odd = _ODD
     code = np.uint64(end - start) * odd

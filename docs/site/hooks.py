@@ -24,7 +24,7 @@ _GITHUB_SLUG: Final = re.compile(r"[^\w -]")
 
 
 def slug(heading: str, separator: str) -> str:
-    """Anchor of a heading as GitHub makes it: lower case, hyphens for spaces, no other signs."""
+    """Return the anchor of a heading as GitHub makes it: lower case, hyphens for spaces, no other signs."""
     return _GITHUB_SLUG.sub("", heading.strip().lower()).replace(" ", separator)
 
 

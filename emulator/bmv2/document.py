@@ -137,7 +137,7 @@ class Header:
         return sum(width for _, width, _ in self.fields[: names.index(self.varbit)]) if self.varbit else self.bits
 
     def width(self, name: str) -> int:
-        """Width of a field in bits."""
+        """Return the width of a field in bits."""
         return next(width for field, width, _ in self.fields if field == name)
 
 
@@ -366,12 +366,14 @@ class Document:
         return any(primitive.op.startswith("clone_") for number in ids for primitive in self.actions[number].body)
 
     def width(self, field: Field) -> int:
-        """Width of a field in bits."""
+        """Return the width of a field in bits."""
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
 
 
 def parts_of(item: Any) -> Iterator[Expr]:
-    """Every expression within an expression, a primitive, a table or a collection of them; wholes before parts."""
+    """Yield every expression within an expression, a primitive, a table or a collection of them; wholes before
+    parts.
+    """
     if isinstance(item, (tuple, list)):
         for part in item:
             yield from parts_of(part)

@@ -43,7 +43,7 @@ _BINARY = frozenset(
 
 
 def items_of(item: JsonObject, key: str) -> Any:
-    """A list, or an object, that a compiler may have left out: then an empty one."""
+    """Return a list, or an object, that a compiler may have left out: then an empty one."""
     return item.get(key) or ()
 
 

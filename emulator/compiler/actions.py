@@ -400,7 +400,9 @@ class _Action:
 
 
 def fields_behind(document: Document, index: Expr) -> frozenset[Field]:
-    """The fields that an expression reads; of a stack's element, which is picked at run time, those of all elements."""
+    """Return the fields that an expression reads; of a stack's element, which is picked at run time, those of all
+    elements.
+    """
     fields = {item for item in parts_of(index) if isinstance(item, Field)}
     for item in parts_of(index):
         if isinstance(item, Member):

@@ -101,7 +101,7 @@ class Expressions:
     # ---- headers
 
     def place(self, header: Expr) -> HeaderPlace:
-        """The header that an expression names or picks."""
+        """Return the header that an expression names or picks."""
         frame = self.frame
         match header:
             case Ref("header", name):
@@ -186,7 +186,7 @@ class Expressions:
         raise self._unsupported(expr, "as a number")
 
     def modulo(self, expr: Expr, width: int) -> IRValue:
-        """The value modulo 2^width, as an integer of that many bits."""
+        """Return the value modulo 2^width, as an integer of that many bits."""
         builder = self.frame.builder
         match expr:
             case Const(value):

@@ -53,7 +53,7 @@ def _aligned(stored: IRValue) -> int:
 
 
 def swap(builder: IRValue, value: IRValue) -> IRValue:
-    """Reverse the bytes of an integer of whole bytes (llvm.bswap wants an even number of them)."""
+    """Return the reverse the bytes of an integer of whole bytes (llvm.bswap wants an even number of them)."""
     width = value.type.width
     if width == 8:
         return value
@@ -179,7 +179,7 @@ class Frame:
         return describe(self.document.headers[target.header], target.name)
 
     def load(self, target: Field) -> IRValue:
-        """The field's bits, as an integer of its width."""
+        """Return the field's bits, as an integer of its width."""
         if target.name == "$valid$" and target.header in self.metadata:
             return const(1, 1)
         if target.header not in self.metadata:
@@ -201,7 +201,7 @@ class Frame:
             self.builder.store(fit(self.builder, value, stored.width), place, align=_aligned(stored))
 
     def load_in(self, place: HeaderPlace, name: str) -> IRValue:
-        """A header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""
+        """Return a header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""
         builder = self.builder
         if name == "$valid$":
             return self.validity_bit(place)
@@ -257,7 +257,7 @@ class Frame:
     # ---- headers
 
     def place(self, header: str) -> HeaderPlace:
-        """A header by its name."""
+        """Return a header by its name."""
         layout = self.layout
         siblings = next((union for union in self.document.unions.values() if header in union), ())
         return HeaderPlace(
@@ -269,7 +269,7 @@ class Frame:
         )
 
     def element(self, stack: str, index: IRValue) -> HeaderPlace:
-        """A stack's element by an index (i64); out of range, one of zeros, whose changes are lost."""
+        """Return a stack's element by an index (i64); out of range, one of zeros, whose changes are lost."""
         layout, builder = self.layout, self.builder
         columns = [column for column in self.document.stacks.values() if column.name != stack]
         own = self.document.stacks[stack]
@@ -297,7 +297,7 @@ class Frame:
         )
 
     def filled(self, counter: str) -> IRValue:
-        """Address of the byte that counts the elements which the parser has filled."""
+        """Return the address of the byte that counts the elements which the parser has filled."""
         return self.at(self.phv, self.layout.next_offset[counter])
 
     def is_valid(self, header: str) -> IRValue:
@@ -348,13 +348,13 @@ class Frame:
         self.store_packet("packet_length", length)
 
     def fixed_bytes(self, header: Header) -> int:
-        """Bytes of a header without its varbit field."""
+        """Return bytes of a header without its varbit field."""
         if header.bits % 8:
             raise UnsupportedProgram("on the wire it has whole bytes", place=f"header {header.name}", value=header.bits)
         return header.bits // 8
 
     def header_bytes(self, place: HeaderPlace) -> IRValue:
-        """Bytes of a header on the wire, an i64."""
+        """Return bytes of a header on the wire, an i64."""
         fixed = const(64, self.fixed_bytes(place.header))
         if place.varbit is None:
             return fixed

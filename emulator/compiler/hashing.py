@@ -43,7 +43,7 @@ class _Run:
 
 
 def compute(frame: Frame, calculation: Calculation) -> IRValue:
-    """The calculation's output as an i64."""
+    """Return the calculation's output as an i64."""
     runs = _runs(frame, calculation)
     varbit = any(run.varbit for run in runs)
     if (

@@ -89,7 +89,7 @@ class Layout:
 
 
 def storage_bytes(width: int) -> int:
-    """Bytes of a native integer that holds `width` bits: 1, 2, 4, or a multiple of 8."""
+    """Return bytes of a native integer that holds `width` bits: 1, 2, 4, or a multiple of 8."""
     return next((n for n in (1, 2, 4) if width <= 8 * n), (width + 63) // 64 * 8)
 
 
@@ -145,7 +145,7 @@ def plan(document: Document) -> Layout:
 
 
 def header_storage(header: Header) -> int:
-    """Bytes of a header in the PHV."""
+    """Return bytes of a header in the PHV."""
     return (header.bits + 7) // 8 + header.varbit_bytes
 
 
@@ -265,7 +265,7 @@ def is_static(table: Table) -> bool:
 
 
 def uses(item: Any) -> Iterator[Field | Ref]:
-    """Every field and named object within an expression, a primitive or a collection of them."""
+    """Return every field and named object within an expression, a primitive or a collection of them."""
     return (part for part in parts_of(item) if isinstance(part, (Field, Ref)))
 
 

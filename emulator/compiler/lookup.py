@@ -13,7 +13,7 @@ from .frame import I8, I32, I64, PTR, IRValue, const
 
 
 def make_lookup(module: IRValue, name: str, layout: RowLayout) -> IRValue:
-    """The lookup function of one table."""
+    """Return the lookup function of one table."""
     function = ir.Function(module, ir.FunctionType(PTR, [PTR, *[I64] * layout.words]), f"lookup.{name}")
     function.linkage = "internal"
     function.attributes.add("nounwind")

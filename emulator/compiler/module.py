@@ -24,7 +24,7 @@ _ONE_THREAD: Final = "singlethread"
 
 
 def compile_program(document: Document, layout: Layout) -> bytes:
-    """Object code with the entry points of `emulator.abi` for the host's processor.
+    """Return the object code with the entry points of `emulator.abi` for the host's processor.
 
     Raises `UnsupportedProgram`.
     """
@@ -42,7 +42,7 @@ def compile_program(document: Document, layout: Layout) -> bytes:
 
 
 def build_module(document: Document, layout: Layout) -> IRValue:
-    """The program in LLVM's intermediate representation, not yet optimised."""
+    """Return the program in LLVM's intermediate representation, not yet optimised."""
     module = ir.Module(document.name)
     _ingress(document, layout, module)
     _egress(document, layout, module)
@@ -200,7 +200,7 @@ def _preserve(document: Document, layout: Layout, module: IRValue) -> None:
 
 
 def phv_of(builder: IRValue, packet: IRValue) -> IRValue:
-    """Address of the PHV behind a packet's record."""
+    """Return the address of the PHV behind a packet's record."""
     return builder.gep(packet, [const(64, PACKET.itemsize)], source_etype=ir.IntType(8))
 
 

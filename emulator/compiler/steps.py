@@ -35,7 +35,7 @@ _MAX_STATES: Final = 64
 
 
 def traced_tables(document: Document) -> list[Table]:
-    """The tables that notes are left of, by their number."""
+    """Return the tables that notes are left of, by their number."""
     return [
         node
         for pipeline in (document.ingress, document.egress)
@@ -45,7 +45,7 @@ def traced_tables(document: Document) -> list[Table]:
 
 
 def logs(document: Document) -> list[Primitive]:
-    """Every `log_msg` of the program, by its number."""
+    """Return every `log_msg` of the program, by its number."""
     places = (
         *(action.body for action in document.actions.values()),
         *(state.ops for state in document.parser.states.values()),
@@ -55,7 +55,7 @@ def logs(document: Document) -> list[Primitive]:
 
 
 def logged_values(primitive: Primitive) -> tuple[Expr, ...]:
-    """The values of the `{}` of a `log_msg`."""
+    """Return the values of the `{}` of a `log_msg`."""
     match primitive.args:
         case (Text(), Op("vector", values)):
             return values
@@ -77,17 +77,17 @@ def max_notes(document: Document) -> int:
 
 
 def first_state(document: Document) -> int:
-    """Number of the first parser state in notes."""
+    """Return the number of the first parser state in notes."""
     return len(traced_tables(document)) + len(logs(document))
 
 
 def parser_error(document: Document) -> int:
-    """Number of a parser error in notes."""
+    """Return the number of a parser error in notes."""
     return first_state(document) + len(document.parser.states)
 
 
 def with_steps(layout: Layout, document: Document) -> Layout:
-    """The layout of the same program, traced."""
+    """Return the layout of the same program, traced."""
     start = (layout.state_bytes + 63) // 64 * 64
     return replace(layout, steps=start, state_bytes=start + 8 + 8 * STEP_WORDS * max_notes(document))
 
@@ -106,7 +106,7 @@ class Steps:
         self._parser_error = parser_error(document)
 
     def drain(self) -> list[str]:
-        """The notes since the last call, in words."""
+        """Return the notes since the last call, in words."""
         memory = (ctypes.c_int64 * (1 + STEP_WORDS * max_notes(self._document))).from_address(self.address)
         count, memory[0] = memory[0], 0
         return [self.describe(memory[1 + index * STEP_WORDS : 1 + (index + 1) * STEP_WORDS]) for index in range(count)]

@@ -67,7 +67,7 @@ def write_at_once(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], guard
 
 
 def chunks(entities: Iterable[p4r.Entity], max_bytes: int, max_count: int) -> Iterator[p4r.ReadResponse]:
-    """Entities in messages that every client's receive limit lets through."""
+    """Yield entities in messages that every client's receive limit lets through."""
     response, size = p4r.ReadResponse(), 0
     for entity in entities:
         octets = entity.ByteSize()

@@ -10,7 +10,7 @@ from .refusal import Refusal, invalid
 
 
 def decode(data: bytes, width: int, what: str) -> int:
-    """The value of a `bit<width>` byte string. `what` names the field in the refusal's message."""
+    """Return the value of a `bit<width>` byte string. `what` names the field in the refusal's message."""
     value = int.from_bytes(data, "big")
     if value >> width or not data:
         raise refuse(data, width, what)
@@ -18,12 +18,12 @@ def decode(data: bytes, width: int, what: str) -> int:
 
 
 def encode(value: int) -> bytes:
-    """The canonical byte string of an unsigned integer."""
+    """Return the canonical byte string of an unsigned integer."""
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
 def decode_signed(data: bytes, width: int, what: str) -> int:
-    """The value of an `int<width>` byte string (two's complement)."""
+    """Return the value of an `int<width>` byte string (two's complement)."""
     value = int.from_bytes(data, "big", signed=True)
     if not data or not -(1 << (width - 1)) <= value < 1 << (width - 1):
         raise refuse(data, width, what, "int")
@@ -31,7 +31,7 @@ def decode_signed(data: bytes, width: int, what: str) -> int:
 
 
 def encode_signed(value: int) -> bytes:
-    """The canonical byte string of a signed integer."""
+    """Return the canonical byte string of a signed integer."""
     bits = (value if value >= 0 else ~value).bit_length() + 1
     return value.to_bytes((bits + 7) // 8, "big", signed=True)
 

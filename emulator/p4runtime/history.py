@@ -103,7 +103,7 @@ def _inverse(pipeline: LoadedPipeline, update: p4r.Update) -> Iterator[p4r.Updat
 
 
 def snapshot(pipeline: LoadedPipeline) -> Iterator[p4r.Update]:
-    """The updates that make a fresh switch with the same program equal to this one, in an order that works."""
+    """Yield the updates that make a fresh switch with the same program equal to this one, in an order that works."""
     services = pipeline.services
     for profile in services.profiles.values():
         yield from _updates(_Update.INSERT, profile.read_members(0))

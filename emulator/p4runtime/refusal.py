@@ -57,7 +57,7 @@ class BatchRefusal(EmulatorError):
         self.refusals = refusals
 
     def status(self) -> rpc_status.Status:
-        """The answer to the client: a message, and details of no more than `DETAILS_BYTES`.
+        """Return the answer to the client: a message, and details of no more than `DETAILS_BYTES`.
 
         If the parts' messages are too long for that they are cut. If their codes alone are too many, there are no
         details: then the message counts the failures and describes the first.
@@ -102,7 +102,7 @@ def unimplemented(message: str) -> Refusal:
 
 
 def refusal_of(error: EmulatorError) -> Refusal:
-    """An error of the switch as a refusal with its canonical code."""
+    """Return an error of the switch as a refusal with its canonical code."""
     if isinstance(error, Refusal):
         return error
     for kind, code in _CODE_OF_ERROR:

@@ -53,7 +53,7 @@ class Roles:
         return self._configs.get(name)
 
     def check(self, role: p4r.Role) -> _Config | None:
-        """The config that an arbitration message gives its role. Raises `Refusal`."""
+        """Return the config that an arbitration message gives its role. Raises `Refusal`."""
         config = None
         if role.HasField("config"):
             config = _decode(role)
@@ -115,7 +115,9 @@ class Roles:
 
 
 def object_id(entity: p4r.Entity) -> int | None:
-    """The P4Info id that an entity names, which may be 0; None for the replication engine and for an empty entity."""
+    """Return the P4Info id that an entity names, which may be 0; None for the replication engine and for an empty
+    entity.
+    """
     match entity.WhichOneof("entity"):
         case "direct_counter_entry":
             return entity.direct_counter_entry.table_entry.table_id
@@ -129,7 +131,7 @@ def object_id(entity: p4r.Entity) -> int | None:
 
 
 def owners(objects: Iterable[Any]) -> dict[int, str]:
-    """Ids of the objects of a P4Info that an annotation gives to a role, and its name."""
+    """Return ids of the objects of a P4Info that an annotation gives to a role, and its name."""
     found = {}
     for item in objects:
         preamble: p4i.Preamble = item.preamble

@@ -144,11 +144,11 @@ class P4RuntimeServer:
         self._running = None
 
     def packet_outs(self, device_id: int) -> int:
-        """Packet-outs received for a switch so far and done with: injected, or refused."""
+        """Return packet-outs received for a switch so far and done with: injected, or refused."""
         return self._device(device_id).packet_outs
 
     def packet_ins(self, device_id: int) -> int:
-        """Packet-ins of a switch put on streams so far; those that found no primary are not among them."""
+        """Return packet-ins of a switch put on streams so far; those that found no primary are not among them."""
         return self._device(device_id).packet_ins
 
     def _device(self, device_id: int) -> P4RuntimeDevice:

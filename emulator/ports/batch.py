@@ -51,7 +51,7 @@ _DONT_WAIT: Final = 0x40
 
 @native
 def slot_at(nic: Any, place: Any) -> Any:
-    """Address of the slot of the sending ring that comes `place` after its head."""
+    """Return the address of the slot of the sending ring that comes `place` after its head."""
     index = nic.send_head + place
     if index >= nic.send_frames:
         index -= nic.send_frames

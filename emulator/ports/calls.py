@@ -55,7 +55,7 @@ def _errno(typing_context: Any, location: Any) -> Any:
 
 @intrinsic
 def load_shared(typing_context: Any, address: Any, index: Any) -> Any:
-    """The int64 at `address + 8 * index`, and all that another thread wrote before it."""
+    """Return the int64 at `address + 8 * index`, and all that another thread wrote before it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.add(arguments[0], builder.mul(arguments[1], ir.Constant(_I64, 8)))
@@ -78,7 +78,7 @@ def store_shared(typing_context: Any, address: Any, index: Any, value: Any) -> A
 
 @intrinsic
 def load_status(typing_context: Any, address: Any) -> Any:
-    """The uint32 at `address`, and all that the kernel wrote before it."""
+    """Return the uint32 at `address`, and all that the kernel wrote before it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load_atomic(builder.inttoptr(arguments[0], _I32.as_pointer()), "acquire", 4), _I64)

@@ -46,7 +46,7 @@ class ControlError(EmulatorError):
 
 
 def default_socket(device_id: int) -> Path:
-    """Default socket of the switch with this device id, in a folder that only this user can access."""
+    """Return the default socket of the switch with this device id, in a folder that only this user can access."""
     return _private_folder() / f"switch-{device_id}"
 
 

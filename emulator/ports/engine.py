@@ -269,7 +269,7 @@ class WireEngine(Engine):
 
 
 def libc_function(libc: ctypes.CDLL, name: str) -> int:
-    """The address of one of libc's functions."""
+    """Return the address of one of libc's functions."""
     address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
     assert address is not None
     return address

@@ -42,7 +42,7 @@ class InterfaceWatch:
                     raise
 
     def down(self) -> frozenset[int]:
-        """The ports whose interface is down, has no carrier, or is gone."""
+        """Return the ports whose interface is down, has no carrier, or is gone."""
         return frozenset(port for port, (name, index) in self._interfaces.items() if not self._is_up(name, index))
 
     def close(self) -> None:

@@ -186,7 +186,7 @@ def parse_control(arguments: Sequence[str]) -> tuple[Path | None, int, str]:
 
 
 def parse_rate(text: str) -> int:
-    """Bits per second of a rate such as `200Mbit`. Raises ValueError."""
+    """Return bits per second of a rate such as `200Mbit`. Raises ValueError."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is not None and match[2] in _RATE_BPS:
         rate_bps = Decimal(match[1]) * _RATE_BPS[match[2]]
@@ -196,7 +196,7 @@ def parse_rate(text: str) -> int:
 
 
 def rate_text(rate_bps: float) -> str:
-    """A rate as people write it: 200Mbit."""
+    """Return a rate as people write it: 200Mbit."""
     unit = next((unit for unit in ("Tbit", "Gbit", "Mbit", "kbit") if rate_bps >= _RATE_BPS[unit]), "bit")
     return f"{rate_bps / _RATE_BPS[unit]:g}{unit}"
 

@@ -30,7 +30,7 @@ REASONS: Final = (
 
 
 def describe(note: Sequence[int], steps: Steps | None) -> str:
-    """A note without its time, in words. `steps` are those of the program that runs now, if it is traced."""
+    """Return a note without its time, in words. `steps` are those of the program that runs now, if it is traced."""
     _, what, first, second = note[:NOTE_WORDS]
     if what == STEPPED:
         if steps is None or steps.address != first:

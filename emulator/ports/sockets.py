@@ -94,7 +94,7 @@ class Interface:
         return self.mtu != before
 
     def count_missed(self) -> int:
-        """Frames that found the ring full, since it was opened."""
+        """Return frames that found the ring full, since it was opened."""
         _, dropped = struct.unpack("II", self.receiver.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
         self.missed += dropped
         return self.missed

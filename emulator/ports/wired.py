@@ -153,7 +153,7 @@ class WiredSwitch:
         self._resources.close()
 
     def counters(self) -> dict[int, InterfaceCounters]:
-        """Counters of every interface, by port."""
+        """Return counters of every interface, by port."""
         if self._last_counters is not None:
             return self._last_counters
         result = {}

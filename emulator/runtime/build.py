@@ -49,7 +49,7 @@ def runtime_entry() -> EntryFunction:
 
 
 def runtime_sources() -> list[Path]:
-    """The files that the runtime's code is made of."""
+    """Return the files that the runtime's code is made of."""
     return [_HERE / f"{name}.py" for name in _MODULES]
 
 

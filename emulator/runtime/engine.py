@@ -116,7 +116,7 @@ class Engine:
     # --- topology -------------------------------------------------------------------------------------------------
 
     def add_port(self, kind: int, node: int, number: int, key: int = 0) -> int:
-        """A port without a link: infinite rate, unlimited queues."""
+        """Return a port without a link: infinite rate, unlimited queues."""
         with self.lock:
             index = self.ports.append(kind=kind, node=node, number=number, peer=NONE, up=1, key=key, digest=key)
             for _ in range(PRIORITIES):
@@ -274,7 +274,7 @@ class Engine:
             return index
 
     def add_flow_by_hand(self) -> int:
-        """A flow whose frames hosts send and are handed."""
+        """Return a flow whose frames hosts send and are handed."""
         with self.lock:
             index = self.flows.append(by_hand=1)
             self._refresh()
@@ -308,7 +308,9 @@ class Engine:
         return times[:count].copy(), depths[:count].copy()
 
     def drain(self, host: int, packets: int, size: int) -> DrainResult:
-        """All frames that a host has not been handed yet, in order of arrival: as many packets and bytes as it has."""
+        """Return all frames that a host has not been handed yet, in order of arrival: as many packets and bytes as
+        it has.
+        """
         with self.lock:
             data = np.empty(size, np.uint8)
             numbers = np.empty((3, packets), np.int64)

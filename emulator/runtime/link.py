@@ -15,7 +15,7 @@ from .packets import allocate, data_of, release
 
 @native
 def twin_frame(world: Any, packet: Any) -> Any:
-    """A copy of a frame on the wire."""
+    """Return a copy of a frame on the wire."""
     twin = allocate(world)
     source = meta_at(world.meta, packet)
     target = meta_at(world.meta, twin)

@@ -195,7 +195,7 @@ def run(world: Any) -> Any:
 
 @native
 def load_frame(world: Any, i: Any) -> Any:
-    """A packet from row i of the argument arrays."""
+    """Return a packet from row i of the argument arrays."""
     packet = allocate(world)
     length = world.size
     if world.lengths != 0:

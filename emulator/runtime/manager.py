@@ -38,7 +38,7 @@ def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) ->
 
 @native
 def copy_packet(world: Any, switch: Any, packet: Any) -> Any:
-    """A copy with the same record, headers and payload; bytes covered by headers are only in the PHV."""
+    """Return a copy with the same record, headers and payload; bytes covered by headers are only in the PHV."""
     record = record_of(world, switch, packet)
     twin = allocate(world)
     copy(record_address(world, switch, twin), record_address(world, switch, packet), PACKET_BYTES + switch.phv_bytes)

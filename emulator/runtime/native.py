@@ -29,7 +29,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 
 def view(dtype: np.dtype[np.void]) -> Any:
-    """An intrinsic `at(base, index)`: the record of this dtype at address `base + index * itemsize`."""
+    """Return an intrinsic `at(base, index)`: the record of this dtype at address `base + index * itemsize`."""
     record = from_dtype(dtype)
     size = dtype.itemsize
 
@@ -62,7 +62,7 @@ packet_at = view(PACKET)
 
 @intrinsic
 def load(typing_context: Any, address: Any, index: Any) -> Any:
-    """The int64 at `address + 8 * index`."""
+    """Return the int64 at `address + 8 * index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         # from a pointer on, for a loop whose addresses are made of integers is not made one of vectors
@@ -155,7 +155,7 @@ def measure(typing_context: Any, function: Any, frame: Any, size: Any, argument:
 
 @intrinsic
 def highest_bit(typing_context: Any, value: Any) -> Any:
-    """Index of the highest bit set in a positive int64."""
+    """Return the index of the highest bit set in a positive int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zeros = builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -166,7 +166,7 @@ def highest_bit(typing_context: Any, value: Any) -> Any:
 
 @native
 def draw(key: Any, counter: Any) -> Any:
-    """A uint64 from a key and a counter: SplitMix64's output function (Steele, Lea, Flood; OOPSLA 2014)."""
+    """Return a uint64 from a key and a counter: SplitMix64's output function (Steele, Lea, Flood; OOPSLA 2014)."""
     z = key + np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

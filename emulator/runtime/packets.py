@@ -13,13 +13,13 @@ PACKET_BYTES: Final = PACKET.itemsize
 
 @native
 def data_of(world: Any, packet: Any) -> Any:
-    """Address of a packet's data area; a received frame stands HEADROOM bytes behind it."""
+    """Return the address of a packet's data area; a received frame stands HEADROOM bytes behind it."""
     return world.pool + packet * world.slot_bytes + world.data_offset
 
 
 @native
 def record_address(world: Any, switch: Any, packet: Any) -> Any:
-    """Address of the PACKET record that `switch` gives to its program."""
+    """Return the address of the PACKET record that `switch` gives to its program."""
     return data_of(world, packet) - switch.phv_bytes - PACKET_BYTES
 
 
@@ -107,7 +107,7 @@ def enqueue(world: Any, port_index: Any, packet: Any, priority: Any) -> None:
 
 @native
 def next_priority(world: Any, port: Any, port_index: Any) -> Any:
-    """Priority of the queue that sends next; at least one holds a packet.
+    """Return the priority of the queue that sends next; at least one holds a packet.
 
     The highest, except that the lowest of those goes first that are owed the packet at their head.
     """

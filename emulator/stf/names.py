@@ -16,7 +16,7 @@ _DIGIT_BITS: Final = {"0x": 4, "0o": 3, "0b": 1}
 
 
 def resolve(what: str, name: str, candidates: Iterable[str]) -> str:
-    """The candidate called `name`, else the only one whose last parts are, else the only one that ends so.
+    """Return the candidate called `name`, else the only one whose last parts are, else the only one that ends so.
 
     Raises `ValueError` for none or several.
     """
@@ -48,7 +48,8 @@ def action_call(program: Program, table: TableSchema, call: Call) -> ActionCall:
 
 
 def matches(table: TableSchema, key: Sequence[tuple[str, str]]) -> tuple[Match, ...]:
-    """One match for each field of the table's key; a field that is not given is 0, and matches anything if it may.
+    """Return one match for each field of the table's key; a field that is not given is 0, and matches anything if it
+    may.
 
     Raises `ValueError`.
     """

@@ -64,7 +64,7 @@ def parse(text: str, name: str) -> tuple[Statement, ...]:
 
 
 def number(text: str) -> int:
-    """A number without wildcards, in any of the four bases. Raises `ValueError`."""
+    """Return a number without wildcards, in any of the four bases. Raises `ValueError`."""
     return int(text, 0) if text[:2].lower() in ("0x", "0b", "0o") else int(text, 10)
 
 

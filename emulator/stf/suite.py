@@ -58,7 +58,7 @@ class FailedCompilation(StfError):
 
 
 def tests_in(folder: Path) -> list[Path]:
-    """All `*.stf` of a folder, or of `SAMPLES` in it, by name.
+    """Return all `*.stf` of a folder, or of `SAMPLES` in it, by name.
 
     Raises `StfError` for a folder without any, or a machine without p4c.
     """
@@ -74,7 +74,7 @@ def tests_in(folder: Path) -> list[Path]:
 
 
 def load_program(path: Path) -> Program:
-    """A program from BMv2 JSON, or from P4 source (`*.p4`) by p4c. Raises `StfError`, `UnsupportedProgram`."""
+    """Return a program from BMv2 JSON, or from P4 source (`*.p4`) by p4c. Raises `StfError`, `UnsupportedProgram`."""
     try:
         if path.suffix != ".p4":
             return Program.load(path)

@@ -23,7 +23,7 @@ class PackedKey:
     order: int
 
     def identity(self, words: int) -> int:
-        """The key's integer as an index takes it, the bounds of ranges above the `words` of the packed key."""
+        """Return the key's integer as an index takes it, the bounds of ranges above the `words` of the packed key."""
         identity = self.value
         for number, bound in enumerate(self.bounds):
             identity |= bound << 64 * (words + number)

@@ -125,7 +125,7 @@ class RowPool:
         self._free: list[int] = []
 
     def allocate(self) -> int:
-        """Address of a free row, whose contents are undefined."""
+        """Return the address of a free row, whose contents are undefined."""
         if not self._free:
             self._retired.collect()
         if not self._free:

@@ -141,7 +141,7 @@ class MeterArray:
         self._cell(index).reset_counts()
 
     def content(self, index: int) -> bytes:
-        """A cell's memory, for `set_content`. Raises `IndexError` outside 0 … size - 1."""
+        """Return a cell's memory, for `set_content`. Raises `IndexError` outside 0 … size - 1."""
         return self._cell(index).content()
 
     def set_content(self, index: int, content: bytes) -> None:
@@ -155,7 +155,7 @@ class MeterArray:
 
 
 def meter_content(rates: MeterRates | None, where: str) -> bytes:
-    """A meter's memory with full buckets and without its counts. Raises `InvalidEntry`."""
+    """Return a meter's memory with full buckets and without its counts. Raises `InvalidEntry`."""
     if rates is None:
         return bytes(_CONFIG.size)
     excess = rates.excess_burst or 0

@@ -37,7 +37,7 @@ _NO_ROW: Final = 0
 
 
 def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
-    """An action's parameters as its rows hold them. Raises `InvalidEntry`."""
+    """Return an action's parameters as its rows hold them. Raises `InvalidEntry`."""
     if len(call.params) != len(schema.params):
         raise InvalidEntry(
             f"action {call.name} takes {len(schema.params)} parameters, not {len(call.params)}",
@@ -266,7 +266,9 @@ class ActionProfile:
     # ---- contents of table entries
 
     def attach(self, action: TableAction) -> int:
-        """The cell for an entry's action, counted as used. Raises `EntryNotFound`, `InvalidEntry`, `TableFull`."""
+        """Return the cell for an entry's action, counted as used. Raises `EntryNotFound`, `InvalidEntry`,
+        `TableFull`.
+        """
         match action:
             case MemberRef(member_id):
                 self._need_member(member_id)

@@ -51,7 +51,7 @@ Strategy = Literal["none", "exact", "tuple", "first", "range"]
 
 
 def hash_words(words: Sequence[int]) -> int:
-    """The 64-bit hash of a key, as compiled code computes it."""
+    """Return the 64-bit hash of a key, as compiled code computes it."""
     h = 0
     for word in words:
         h = ((h ^ word) * HASH_FACTOR) & _WORD
@@ -87,7 +87,7 @@ class RowLayout:
 
 
 def param_offsets(action: Action) -> tuple[int, ...]:
-    """Byte offset of each parameter behind the start of the parameters."""
+    """Return the byte offset of each parameter behind the start of the parameters."""
     offsets, offset = [], 0
     for _, width in action.params:
         offsets.append(offset)
@@ -143,7 +143,7 @@ def row_layout(document: Document, table: Table) -> RowLayout:
 
 
 def profile_actions(document: Document, profile: str) -> tuple[str, ...]:
-    """Names of all actions that an action profile's members may call.
+    """Return names of all actions that an action profile's members may call.
 
     An action's code in their rows is the position here.
     """
@@ -156,7 +156,7 @@ def profile_actions(document: Document, profile: str) -> tuple[str, ...]:
 
 
 def action_codes(table: Table) -> tuple[int, ...]:
-    """The action ids of a table.
+    """Return the action ids of a table.
 
     An action's code in the rows of a table without action profile is the position here.
     """

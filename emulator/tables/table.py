@@ -127,7 +127,7 @@ class Table:
         return len(self._entries)
 
     def entries(self) -> Iterator[TableEntry]:
-        """All entries, constant ones included, without the default."""
+        """Return all entries, constant ones included, without the default."""
         return (stored.entry for stored in list(self._entries.values()))
 
     def get(self, match: Sequence[Match], priority: int = 0) -> TableEntry:
@@ -329,7 +329,7 @@ class Table:
     # ---- direct meters, the same, and idle timeouts
 
     def meter(self, match: Sequence[Match] | None, priority: int = 0) -> MeterRates | None:
-        """An entry's rates; None: not configured. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return an entry's rates; None: not configured. Raises `EntryNotFound`, `InvalidEntry`."""
         return self._meter_cell(match, priority).get()
 
     def set_meter(self, match: Sequence[Match] | None, rates: MeterRates | None, priority: int = 0) -> None:
@@ -367,7 +367,7 @@ class Table:
         return self._idle_ns(self._find(match, priority))
 
     def idle_entries(self) -> list[TableEntry]:
-        """The entries whose `idle_timeout_ns` has passed without a hit."""
+        """Return the entries whose `idle_timeout_ns` has passed without a hit."""
         return [
             stored.entry
             for stored in list(self._entries.values())

@@ -63,7 +63,7 @@ class AgentRegistry:
             self.hosts[wake.host].handle(wake)
 
     def drops(self) -> dict[str, int]:
-        """Drops of all hosts, by reason."""
+        """Return drops of all hosts, by reason."""
         drops = {"host: not a datagram": sum(host.rejects.total for host in self.hosts.values())}
         for agent in self._agents.values():
             for reason, count in agent.core.counters.drops.items():

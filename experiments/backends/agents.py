@@ -198,7 +198,7 @@ class VirtualWorker(HostAgent[WorkerCore]):
         return self.core.done(handle)
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
-        """The sum, handed out once. Raises `AllreduceTimeout` where it is not there: no time passes here."""
+        """Return the sum, handed out once. Raises `AllreduceTimeout` where it is not there: no time passes here."""
         reduced = self.core.pop_result(handle)
         if reduced is None:
             raise AllreduceTimeout(self.core.waiting_for(self.host.now_ns))

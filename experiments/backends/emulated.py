@@ -104,7 +104,7 @@ class EmulatedFabric:
         return P4RuntimeServer(self.switches.values(), f"unix:{folder / 'p4runtime'}")
 
     def sessions(self, server: P4RuntimeServer) -> AbstractAsyncContextManager[dict[str, SwitchSession]]:
-        """A session with every switch through a running server, by name."""
+        """Return a session with every switch through a running server, by name."""
         return open_sessions(self.topology, dict.fromkeys(self.switches, server.address))
 
     def add_flow(
@@ -118,7 +118,7 @@ class EmulatedFabric:
         start_ns: int = 0,
         stop_ns: int | None = None,
     ) -> int:
-        """Datagrams from a host to any node's discard port at a steady rate; the number of `Fabric.add_flow`."""
+        """Return datagrams from a host to any node's discard port at a steady rate; the number of `Fabric.add_flow`."""
         sender = self.topology.host(source)
         frame = encapsulate(
             np.zeros((1, payload_bytes), np.uint8),
@@ -140,7 +140,7 @@ class EmulatedFabric:
         self.fabric.meter(INT_METER, mark_number(presence))
 
     def int_load(self) -> dict[Endpoint, tuple[int, int]]:
-        """Packets with INT headers, and these headers' bytes, for links that switches send on."""
+        """Return packets with INT headers, and these headers' bytes, for links that switches send on."""
         load = {}
         for end in self.topology.directed_links:
             if end.node in self.switches:
@@ -149,7 +149,7 @@ class EmulatedFabric:
         return load
 
     def pop_longest_queues(self) -> dict[Endpoint, int]:
-        """Maximum packets in each switch port's data queue since the last call, over all enqueues."""
+        """Return the maximum packets in each switch port's data queue since the last call, over all enqueues."""
         longest = {
             end: self.switches[end.node].port_queues(end.port)[BULK_PRIORITY].max_depth_packets
             for end in self.topology.directed_links
@@ -160,7 +160,7 @@ class EmulatedFabric:
         return longest
 
     def links(self) -> Iterator[LinkFigures]:
-        """Every directed link, since time began."""
+        """Yield every directed link, since time began."""
         for link in self.topology.links:
             for end in link.ends:
                 if self.topology.is_host(end.node):

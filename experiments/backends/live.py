@@ -74,7 +74,7 @@ def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> Heart
 
 
 def bound_packets(topology: Topology) -> int:
-    """Queue bound of a fabric whose hosts are processes, in packets."""
+    """Return the queue bound of a fabric whose hosts are processes, in packets."""
     least, most = _QUEUE_PACKETS
     smallest = min((link.queue_packets for link in topology.links), default=least)
     return max(least, min(most, int(_QUEUE_SHARE * smallest)))

@@ -52,7 +52,7 @@ class QueueDepths:
         """The most packets of each queue that was reported, until `pop` was last called."""
 
     def pop(self) -> dict[Endpoint, int]:
-        """The most packets of each queue since the last call."""
+        """Return the most packets of each queue since the last call."""
         measured, highs = self._links.queues["measured"][:, BULK_PRIORITY], self._links.pop_highs()[:, BULK_PRIORITY]
         told = zip(self._links.links, measured, highs, strict=True)
         taken = {link: int(high) for link, is_measured, high in told if is_measured}
@@ -76,7 +76,7 @@ class MininetControl:
     """Counts of the switches when the run began, by reason."""
 
     async def drops(self) -> dict[str, int]:
-        """Packets dropped by all switches since the run began, by reason."""
+        """Return packets dropped by all switches since the run began, by reason."""
         drops = {reason: -self.drops_before.get(reason, 0) for reason in DROP_REASONS}
         for session in self.sessions.values():
             for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
@@ -84,7 +84,7 @@ class MininetControl:
         return drops
 
     def figures(self, *, heartbeats: bool) -> dict[str, Any]:
-        """Fields of `MininetResult` on queues, bounds and heartbeats."""
+        """Return fields of `MininetResult` on queues, bounds and heartbeats."""
         return {
             "heartbeats": self._heartbeats() if heartbeats else None,
             "promised": {str(link): bound for link, bound in sorted(self.bounds.promised.items())},

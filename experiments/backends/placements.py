@@ -61,6 +61,6 @@ class Moves:
                 self._moves.append(Moved(now_ns, tuple(sorted(plan.placement.switches | root)), shard))
 
     def pop(self) -> list[Moved]:
-        """Those since the last call."""
+        """Return those since the last call."""
         moves, self._moves = self._moves, []
         return moves

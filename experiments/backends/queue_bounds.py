@@ -93,7 +93,7 @@ class QueuePromises:
         return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._loosest.items()}
 
     def broken(self, now_ns: int) -> list[str]:
-        """Queues that exceeded the bound of the time, over all enqueues until now.
+        """Return queues that exceeded the bound of the time, over all enqueues until now.
 
         Each has one line, of its largest excess; the largest of all comes first.
         """

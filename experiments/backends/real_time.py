@@ -53,7 +53,7 @@ class FabricHeartbeats:
         self._socket = FabricLink.connect(fabric.nic(host) + HEARTBEAT_NIC)
 
     def fileno(self) -> int:
-        """File descriptor; see `HeartbeatSource.fileno`."""
+        """Return the file descriptor; see `HeartbeatSource.fileno`."""
         return self._socket.fileno()
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
@@ -168,11 +168,11 @@ class RealTimeFabric:
         return self._fabric.behind_s
 
     def link_bytes(self) -> Mapping[Endpoint, int]:
-        """Bytes that each directed link has carried, by its sending end."""
+        """Return bytes that each directed link has carried, by its sending end."""
         return {link.end: link.job_bytes for link in self._emulated.links()}
 
     def nic(self, host: str) -> str:
-        """The path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""
+        """Return the path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""
         return str(self._folder / self.topology.host(host).name)
 
     def __enter__(self) -> Self:

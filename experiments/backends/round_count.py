@@ -19,7 +19,7 @@ class Rounds:
 
     @classmethod
     def of(cls, values: int, lanes: int, window: int, shares: Sequence[int] = (1,), shard: int = 0) -> Rounds:
-        """Rounds of the sums of one shard of a job.
+        """Return rounds of the sums of one shard of a job.
 
         Args:
             values: Number of values of a tensor.
@@ -33,7 +33,7 @@ class Rounds:
         return cls(last - first, min(last - first, window))
 
     def within(self, window: int) -> Rounds:
-        """Rounds of the same sums, in a job with at most this window."""
+        """Return rounds of the same sums, in a job with at most this window."""
         return Rounds(self.chunks, min(self.scales, window))
 
     @property
@@ -42,11 +42,11 @@ class Rounds:
         return self.chunks + self.scales
 
     def bytes(self, lanes: int) -> int:
-        """Bytes of one worker's stream on a link per sum, headers included."""
+        """Return bytes of one worker's stream on a link per sum, headers included."""
         with_lanes, without = message_bytes(lanes) + FRAME_HEADER_BYTES, HEADER_BYTES + FRAME_HEADER_BYTES
         return self.chunks * with_lanes + self.scales * without
 
     def chunks_in(self, rounds: int) -> int:
-        """Number of chunks in a job's first rounds, sum after sum."""
+        """Return the number of chunks in a job's first rounds, sum after sum."""
         sums, rest = divmod(rounds, self.total)
         return sums * self.chunks + max(0, rest - self.scales)

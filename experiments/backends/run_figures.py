@@ -59,7 +59,7 @@ class RunFigures:
     # --- links and queues ---
 
     def digest(self) -> str:
-        """Digest of every frame that the fabric carried."""
+        """Return the digest of every frame that the fabric carried."""
         return self._fabric.digest()
 
     def links(self) -> Iterator[LinkFigures]:
@@ -67,12 +67,14 @@ class RunFigures:
         return self._emulated.links()
 
     def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
-        """Depth of a switch port's queues over time: instants in ns, depths in packets."""
+        """Return the depth of a switch port's queues over time: instants in ns, depths in packets."""
         times, depths = self._fabric.queue_trace(end)
         return times.tolist(), depths.tolist()
 
     async def drops(self) -> dict[str, int]:
-        """Packets dropped so far, by reason, all switches, links and hosts together; only reasons that occurred."""
+        """Return packets dropped so far, by reason, all switches, links and hosts together; only reasons that
+        occurred.
+        """
         drops = dict.fromkeys(DROP_REASONS, 0)
         for session in self._sessions.values():
             for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):

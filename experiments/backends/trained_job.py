@@ -134,7 +134,7 @@ class TrainedJob:
     def expected_step_s(
         self, routes: Routes, others_bps: Mapping[Endpoint, float], host_poll_ns: int, bound_packets: int
     ) -> float:
-        """Duration of a sum by the controller's model under the plan in force, in s.
+        """Return the duration of a sum by the controller's model under the plan in force, in s.
 
         The job must be alone and have one root.
 

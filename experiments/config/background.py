@@ -95,7 +95,7 @@ MAX_ROWS: Final = 10_000
 
 
 def located_traces(run_file: Path, flows: object) -> object:
-    """Entries of a run file's list with the traces' files relative to that file's folder."""
+    """Return entries of a run file's list with the traces' files relative to that file's folder."""
     if not isinstance(flows, list):
         return flows
     return [{**flow, "file": str(run_file.parent / flow["file"])} if _is_trace(flow) else flow for flow in flows]
@@ -145,7 +145,7 @@ def _is_trace(flow: object) -> bool:
 
 
 def steady_unless_said(flows: object) -> object:
-    """Entries of a list with their kind, where they name none."""
+    """Return entries of a list with their kind, where they name none."""
     if not isinstance(flows, list):
         return flows
     return [{"kind": "steady", **flow} if isinstance(flow, dict) else flow for flow in flows]

@@ -347,7 +347,9 @@ class RunConfig(FabricFile):
 
 
 def named_files(config: Mapping[str, object]) -> list[str]:
-    """Python files of an unchecked configuration besides the workload's: strategies, law, modes, optimiser."""
+    """Return the Python files of an unchecked configuration besides the workload's: strategies, law, modes,
+    optimiser.
+    """
     strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
     names = list(strategies) if isinstance(strategies, list) else []
     if isinstance(congestion := config.get("congestion"), dict):

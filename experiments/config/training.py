@@ -90,7 +90,7 @@ class WorkloadConfig(Section):
 
 
 def found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:
-    """The section with the script's whole path and digest."""
+    """Return the section with the script's whole path and digest."""
     if strange := sorted(OF_THE_DIGITS & set(training if isinstance(training, dict) else ())):
         raise ExperimentError(
             f"{run_file}: training.{strange[0]}: is the digits' network's, and the run has a workload of its own; "

@@ -31,7 +31,7 @@ TREES: Final = ("hierarchy", "canary")
 
 
 def label(strategy: str) -> str:
-    """Label of a strategy, or of a reference, in plots and sentences."""
+    """Return the label of a strategy, or of a reference, in plots and sentences."""
     return REFERENCE_SCHEMES[strategy].label if strategy in REFERENCE_SCHEMES else label_of(strategy)
 
 

@@ -90,7 +90,7 @@ class _Job:
 
 
 def run(scenario: Scenario, name: str) -> StrategyFigures:
-    """Every job's steps under one strategy."""
+    """Return every job's steps under one strategy."""
     try:
         return _Run(scenario, name).figures()
     except PlacementError as error:

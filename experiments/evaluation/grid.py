@@ -73,7 +73,7 @@ def _missing(folder: Path, point: Point) -> Point:
 
 
 def records_of(suite: Suite, folder: Path) -> list[PointRecord]:
-    """All points' records. Raises ExperimentError where one is missing."""
+    """Return all points' records. Raises ExperimentError where one is missing."""
     records = []
     for point in suite.points():
         record = PointRecord.load(folder, point)

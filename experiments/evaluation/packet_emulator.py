@@ -28,7 +28,7 @@ _FULLEST: Final = 0.45
 
 
 def run(scenario: Scenario, name: str) -> StrategyFigures:
-    """The job's steps under one strategy."""
+    """Return the job's steps under one strategy."""
     try:
         config = run_config(scenario, name)
         return run_until_ended(_run(scenario, config, name))
@@ -83,7 +83,7 @@ def _others_bytes(cluster: Cluster) -> dict[Endpoint, int]:
 
 
 def run_config(scenario: Scenario, name: str) -> RunConfig:
-    """The point as a run."""
+    """Return the point as a run."""
     point, timing = scenario.point, scenario.point.timing
     (job,) = scenario.jobs
     hidden = max(1, round((point.gradient_bytes / PARAMETER_BYTES - CLASSES) / (INPUTS + 1 + CLASSES)))

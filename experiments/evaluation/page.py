@@ -24,7 +24,7 @@ _NEAR: Final = 0.1
 
 
 def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
-    """Output of the command."""
+    """Return the output of the command."""
     conditions = list(conditions_of(records))
     if as_json:
         told = _finite({"suite": suite.name, "conditions": [asdict(condition) for condition in conditions]})

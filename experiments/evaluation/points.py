@@ -11,7 +11,7 @@ from .suite import Point
 
 
 def run_point(point: Point) -> PointRecord:
-    """All strategies of a point, one after the other."""
+    """Return all strategies of a point, one after the other."""
     engine = flow_simulator if point.engine == "flows" else packet_emulator
     scenario = Scenario.drawn(point)
     made_by = maker()

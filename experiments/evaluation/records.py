@@ -62,7 +62,7 @@ class StrategyFigures(_Record):
 
     @classmethod
     def of_failure(cls, strategy: str, background: float, why: Exception) -> StrategyFigures:
-        """Figures of a strategy that could not place the jobs of a point with this background."""
+        """Return figures of a strategy that could not place the jobs of a point with this background."""
         return cls(
             strategy=strategy,
             mean_s=None,
@@ -133,12 +133,12 @@ def _path(folder: Path, alone: Point) -> Path:
 
 @cache
 def maker() -> dict[str, str]:
-    """Versions, commit and processor of this machine, and the code that BLAS chose for it."""
+    """Return versions, commit and processor of this machine, and the code that BLAS chose for it."""
     return {**versions(), "commit": checkout(), "processor": processor(), "blas": blas()}
 
 
 def blas() -> str:
-    """Kernels of NumPy's BLAS, such as Haswell: others round sums of products differently in the last bit."""
+    """Return kernels of NumPy's BLAS, such as Haswell: others round sums of products differently in the last bit."""
     kernels = {library.get("architecture", "") for library in threadpool_info() if library["user_api"] == "blas"}
     return ", ".join(sorted(kernels)) or "unknown"
 

@@ -76,14 +76,14 @@ def _importance(point: Point, job: int) -> tuple[float, int]:
 
 
 def rng_of(point: Point, what: str) -> random.Random:
-    """The lot for one purpose: by the conditions and the seed, whatever strategies are compared."""
+    """Return the lot for one purpose: by the conditions and the seed, whatever strategies are compared."""
     told = point.model_dump(mode="json", exclude={"strategies", "telemetry", "memory", "importance"})
     return random.Random(json.dumps([what, told], sort_keys=True))
 
 
 @lru_cache(maxsize=4)
 def fabric_of(fabric: str, mixed_seed: int | None) -> Routes:
-    """Routes of a fabric given as JSON; with a seed, its links between switches have rates by lot."""
+    """Return routes of a fabric given as JSON; with a seed, its links between switches have rates by lot."""
     told = json.loads(fabric)
     topology = parse_topology(as_file(told, fabric_name(told).replace(" ", "-")), "fabric")
     if mixed_seed is not None:
@@ -99,8 +99,8 @@ def fabric_of(fabric: str, mixed_seed: int | None) -> Routes:
 
 
 def ordered_hosts(topology: Topology, spread: str, rng: random.Random) -> Sequence[str]:
-    """Hosts in the order in which jobs take them: rack by rack from a random one (packed), one of each rack in turn
-    (spread), or at random.
+    """Return hosts in the order in which jobs take them: rack by rack from a random one (packed), one of each rack
+    in turn (spread), or at random.
     """
     racks: dict[str, list[str]] = {}
     for host in topology.hosts:

@@ -27,7 +27,7 @@ class Interval:
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """Mean with its confidence interval by Student's t. The interval of one value is the value."""
+    """Return the mean with its confidence interval by Student's t. The interval of one value is the value."""
     sample = np.asarray(values, np.float64)
     middle = float(sample.mean())
     if len(sample) < 2 or np.ptp(sample) == 0.0:
@@ -37,8 +37,8 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def paired(figure: Callable[..., float], *samples: Sequence[float]) -> Interval:
-    """A figure of means of several strategies (`figure(*means)`), by bootstrap over the seeds, the same for all: a seed
-    is drawn with all that ran under it. Percentiles of 2,000 resamples.
+    """Return a figure of means of several strategies (`figure(*means)`), by bootstrap over the seeds, the same for
+    all: a seed is drawn with all that ran under it. Percentiles of 2,000 resamples.
     """
     table: Floats = np.asarray(samples, np.float64)
     value = figure(*table.mean(axis=1))

@@ -305,7 +305,7 @@ class Suite(Section):
         return grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in REFERENCE_SCHEMES]
 
     def points(self) -> Iterator[Point]:
-        """All of them, grid by grid, those of one fabric together."""
+        """Yield all of them, grid by grid, those of one fabric together."""
         for grid in self.grids:
             names = self._strategies_of(grid)
             crossed = itertools.product(
@@ -343,7 +343,7 @@ class Suite(Section):
 
 
 def known_strategies(names: list[str], info: ValidationInfo) -> list[str]:
-    """The same. Raises ValueError for one that is not there, or is there twice."""
+    """Return the same. Raises ValueError for one that is not there, or is there twice."""
     for name in names:
         if is_left_alone(name, info):
             continue

@@ -40,7 +40,7 @@ def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
 
 
 def mean_size(name: str) -> float:
-    """Bytes of a distribution's mean flow: between two points, the logarithmic mean of their sizes."""
+    """Return bytes of a distribution's mean flow: between two points, the logarithmic mean of their sizes."""
     points, shares = np.array(points_of(name)).T
     low, high, weight = points[:-1], points[1:], np.diff(shares)
     ratio = high / low

@@ -82,8 +82,9 @@ def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Ra
 
 
 def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """A ring all-reduce rack by rack, as NCCL orders it: each worker sends 2 (N−1)/N of the gradient to the next, in
-    2 (N−1) steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two workers.
+    """Return a ring all-reduce rack by rack, as NCCL orders it: each worker sends 2 (N−1)/N of the gradient to the
+    next, in 2 (N−1) steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two
+    workers.
     """
     order = [worker for rack in racks_of(routes, workers) for worker in rack]
     share = 2 * (len(order) - 1) / len(order)
@@ -91,7 +92,8 @@ def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.
 
 
 def two_level_ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """A ring reduce-scatter in each rack, rings over the racks for each worker's part, a ring all-gather in each rack.
+    """Return a ring reduce-scatter in each rack, rings over the racks for each worker's part, a ring all-gather in
+    each rack.
 
     Racks of different sizes cut the gradient at different places, so a worker may have rings with several of the next
     rack. Raises ExperimentError for fewer than two workers.
@@ -133,7 +135,7 @@ def halving_doubling_coflow(routes: Routes, workers: Sequence[str], pace: Pace, 
 
 
 def racks_of(routes: Routes, workers: Sequence[str]) -> list[list[str]]:
-    """The workers of each rack, racks and workers in the fabric's order."""
+    """Return the workers of each rack, racks and workers in the fabric's order."""
     racks: dict[str, list[str]] = {}
     mine = set(workers)
     for host in routes.topology.hosts:

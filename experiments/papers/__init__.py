@@ -23,7 +23,7 @@ PAPERS: Final = Registry(__name__, __path__, Paper, "paper", ExperimentError)
 
 
 def record_path(name: str) -> Path:
-    """Path of an entry's record: `experiments/papers/records/NAME.json`, or beside a user's file."""
+    """Return the path of an entry's record: `experiments/papers/records/NAME.json`, or beside a user's file."""
     return Path(name).with_suffix(".json") if name.endswith(user_files.ENDING) else RECORDS / f"{name}.json"
 
 

@@ -26,7 +26,7 @@ MEASURED: Final = 10
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's index; 1 if all shares are 0."""
+    """Return Jain's index; 1 if all shares are 0."""
     squares = sum(share**2 for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
@@ -49,19 +49,19 @@ class Join:
 
 
 def rounds_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
-    """Number of rounds of a job completed between two times."""
+    """Return the number of rounds of a job completed between two times."""
     before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.rounds)
     return float(after - before)
 
 
 def rate_bps(flow: FlowTrace, start_ns: float, end_ns: float) -> float:
-    """Rate of a flow at its destination between two times, in bit/s."""
+    """Return the rate of a flow at its destination between two times, in bit/s."""
     before, after = np.interp([start_ns, end_ns], flow.time_ns, flow.packets)
     return float(8e9 * flow.packet_bytes * (after - before) / (end_ns - start_ns))
 
 
 def all_send(flows: Sequence[FlowTrace]) -> tuple[int, int] | None:
-    """Interval in which all of them send; None if there is none."""
+    """Return the interval in which all of them send; None if there is none."""
     start_ns = max(flow.start_ns for flow in flows)
     end_ns = min(flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1]) for flow in flows)
     return (start_ns, end_ns) if start_ns < end_ns else None
@@ -89,7 +89,9 @@ class Window:
 
 
 def jobs_that_share(traces: Iterable[JobTrace]) -> list[Sharer]:
-    """Jobs from when on they may send, by their rounds; a round trip is as long as all streams take turns at least."""
+    """Return jobs from when on they may send, by their rounds; a round trip is as long as all streams take turns at
+    least.
+    """
     return [
         Sharer(
             trace.sends_ns, trace.time_ns[-1], max(trace.round_trip_ns, trace.turn_ns), partial(rounds_between, trace)
@@ -100,14 +102,14 @@ def jobs_that_share(traces: Iterable[JobTrace]) -> list[Sharer]:
 
 
 def flows_that_share(flows: Iterable[FlowTrace]) -> list[Sharer]:
-    """Flows that yield, by their rates. Of their round trips only the way there is known, with its queues."""
+    """Return flows that yield, by their rates. Of their round trips only the way there is known, with its queues."""
     ends = [(flow, all_send([flow])) for flow in flows if flow.kind == "yielding"]
     return [Sharer(*span, 1e3 * flow.mean_delay_us, partial(rate_bps, flow)) for flow, span in ends if span is not None]
 
 
 def over_time(sharers: Sequence[Sharer]) -> list[Window]:
-    """Jain's index over windows of ten of the longest round trips, restarted at each arrival or departure. The second
-    window after that is the criterion for a join.
+    """Return Jain's index over windows of ten of the longest round trips, restarted at each arrival or departure.
+    The second window after that is the criterion for a join.
     """
     changes = sorted({instant for sharer in sharers for instant in (sharer.start_ns, sharer.end_ns)})
     windows = []
@@ -122,7 +124,7 @@ def over_time(sharers: Sequence[Sharer]) -> list[Window]:
 
 
 def joins(traces: Iterable[JobTrace]) -> list[Join]:
-    """Every job that joined others that were there for long enough, in the order in which they did."""
+    """Return every job that joined others that were there for long enough, in the order in which they did."""
     traces, joined = [trace for trace in traces if trace.rounds], []
     for trace in sorted(traces, key=lambda flow: flow.sends_ns):
         begun = [

@@ -62,7 +62,7 @@ class Picture:
     """Function that drew it; None for a drawing of a fabric."""
 
     def html(self, kind: str, caption: str = "") -> str:
-        """A figure, `plot` or `fabric`. If too wide for any page it has the narrow layout."""
+        """Return a figure, `plot` or `fabric`. If too wide for any page it has the narrow layout."""
         fits = _width_points(self.broad) <= _PAGE_POINTS
         broad = f"<div class=broad>{self.broad}</div>" if fits else ""
         narrow = f'<div class="narrow{"" if fits else " alone"}">{self.narrow}</div>'
@@ -70,7 +70,7 @@ class Picture:
 
 
 def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
-    """All plots by name.
+    """Return all plots by name.
 
     `iterations`, `queues`, and `throughput` of a job that is alone; if the record has data for them, `jobs`, `flows`,
     `fairness`, `heartbeats`, `modes`, and `seen-loads` and `seen-queues` of a history.

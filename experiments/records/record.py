@@ -291,7 +291,7 @@ class StrategyResult(_Timed):
         return None if None in bounds else max((bound for bound in bounds if bound is not None), default=None)
 
     def reproducible(self) -> dict[str, object]:
-        """The figures that a replay must reproduce."""
+        """Return the figures that a replay must reproduce."""
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
@@ -387,7 +387,7 @@ class RunRecord(_Record):
 
     @classmethod
     def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float | None) -> RunRecord:
-        """A record without results yet."""
+        """Return a record without results yet."""
         return cls(
             config=config,
             started=datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -484,7 +484,7 @@ class RunRecord(_Record):
         return record
 
     def differences(self, other: RunRecord) -> list[str]:
-        """Differences of a replay (`other`), a line each; empty if it reproduced every figure."""
+        """Return differences of a replay (`other`), a line each; empty if it reproduced every figure."""
         lines: list[str] = []
         if self.reference_weights != other.reference_weights:
             lines.append("reference training: other weights")
@@ -564,7 +564,7 @@ def keep_folder(folder: Path, parent: Path, name: str) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of packages that figures may depend on."""
+    """Return versions of Python and of packages that figures may depend on."""
     own = {"python": platform.python_version(), "weir": _version(DISTRIBUTION)}
     return own | {name: _version(name) for name in _PACKAGES}
 

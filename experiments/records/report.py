@@ -59,7 +59,7 @@ def name_of(strategy: str) -> str:
 
 
 def label_of(strategy: str) -> str:
-    """Label of a strategy in evaluation pages; the path itself if its file no longer exists."""
+    """Return the label of a strategy in evaluation pages; the path itself if its file no longer exists."""
     try:
         return STRATEGIES[strategy].label
     except (KeyError, PlacementError):
@@ -67,7 +67,7 @@ def label_of(strategy: str) -> str:
 
 
 def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
-    """The comparison table, a row per strategy, under `COLUMNS`."""
+    """Return the comparison table, a row per strategy, under `COLUMNS`."""
     baseline = next((result.mean_ms for result in results if result.strategy == "ps"), None)
     return [
         (
@@ -86,7 +86,7 @@ def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
 
 
 def claims(record: RunRecord) -> list[tuple[bool, str]]:
-    """Claims that must hold of a run, each with its outcome."""
+    """Return claims that must hold of a run, each with its outcome."""
     results = record.results
     lines = [
         (
@@ -138,13 +138,13 @@ def _share(accuracy: float | None) -> str:
 
 
 def telemetry_lines(record: RunRecord) -> list[str]:
-    """Cost of telemetry, a line per strategy."""
+    """Return the cost of telemetry, a line per strategy."""
     costs = [(result.strategy, result.telemetry) for result in record.results]
     return [f"telemetry, {name_of(strategy)}: {cost}" for strategy, cost in costs if cost is not None]
 
 
 def telemetry_summary(record: RunRecord) -> list[str]:
-    """Cost of telemetry over all strategies, in at most one line."""
+    """Return the cost of telemetry over all strategies, in at most one line."""
     costs = [(result.strategy, result.telemetry) for result in record.results if result.telemetry is not None]
     if len(costs) < 2:
         return telemetry_lines(record)
@@ -157,7 +157,7 @@ def telemetry_summary(record: RunRecord) -> list[str]:
 
 
 def condition_lines(record: RunRecord) -> list[str]:
-    """Heartbeats through the fabric, queues in Mininet, other jobs and yielding flows; a line each."""
+    """Return heartbeats through the fabric, queues in Mininet, other jobs and yielding flows; a line each."""
     named = [(name_of(result.strategy), result) for result in record.results]
     beats = [f"heartbeats, {name}: {result.heartbeats}" for name, result in named if result.heartbeats is not None]
     beats += [
@@ -228,7 +228,7 @@ def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
 
 
 def broken_promises(record: RunRecord) -> list[str]:
-    """Queues that exceeded the bound in force, in virtual time: a line each, the largest excess first."""
+    """Return queues that exceeded the bound in force, in virtual time: a line each, the largest excess first."""
     lines = [f"{name_of(result.strategy)}: {line}" for result in record.results for line in result.broken]
     lines += [f"mode {result.mode}: {line}" for result in record.modes for line in result.broken]
     return sorted(lines, key=_excess, reverse=True)
@@ -288,7 +288,7 @@ def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
 
 
 def mode_rows(record: RunRecord) -> list[tuple[str, ...]]:
-    """The table of synchronisation modes, a row each, under `MODE_COLUMNS`."""
+    """Return the table of synchronisation modes, a row each, under `MODE_COLUMNS`."""
     baseline = next((result.reached_ns for result in record.modes if result.mode == "bsp"), None)
     return [
         (
@@ -308,19 +308,19 @@ def mode_rows(record: RunRecord) -> list[tuple[str, ...]]:
 
 
 def mode_label(record: RunRecord, result: ModeResult) -> str:
-    """Label of the mode, with the option that it shows."""
+    """Return the label of the mode, with the option that it shows."""
     assert record.config.synchronisation is not None
     return label(record.config.synchronisation.modes[result.index])
 
 
 def mode_title(record: RunRecord) -> str:
-    """Title of the table of modes."""
+    """Return the title of the table of modes."""
     assert record.config.synchronisation is not None
     return f"synchronisation modes: virtual time to a held-out loss of {record.config.synchronisation.target:g}"
 
 
 def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
-    """Table of the results in Mininet, a row per strategy, under `MININET_COLUMNS`."""
+    """Return the table of the results in Mininet, a row per strategy, under `MININET_COLUMNS`."""
     return [
         (
             name_of(result.strategy),
@@ -336,5 +336,5 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
 
 
 def mininet_notes(record: RunRecord) -> list[str]:
-    """Limits of the machine or the switches, each once."""
+    """Return limits of the machine or the switches, each once."""
     return list(dict.fromkeys(note for result in record.mininet for note in result.notes))

@@ -55,7 +55,9 @@ class CodecMean:
 
 
 def bfloat16_ring(gradients: Sequence[Floats]) -> Floats:
-    """Mean as by PyTorch's `bf16_compress_hook` over a ring: divided, rounded, and rounded again at every hop."""
+    """Return the mean as by PyTorch's `bf16_compress_hook` over a ring: divided, rounded, and rounded again at every
+    hop.
+    """
 
     def rounded(numbers: Floats) -> Floats:
         widened: Floats = BFLOAT16.widen(BFLOAT16.narrow(numbers.astype(np.float64))).astype(np.float32)

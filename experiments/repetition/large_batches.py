@@ -99,7 +99,7 @@ def _mean(gradients: Gradients) -> Floats:
 
 
 def rates_of(contender: str) -> tuple[float, ...]:
-    """Learning rates that are tried for the best one: powers of 2 around where the contender trains."""
+    """Return the learning rates that are tried for the best one: powers of 2 around where the contender trains."""
     middle = {"lars": 5, "lamb": -5, "sum": -4}.get(contender, 1)
     return tuple(RATE * 2.0**power for power in range(middle - 3, middle + 4))
 

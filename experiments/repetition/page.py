@@ -101,14 +101,16 @@ def _wrapped(text: str, first: str = "", other: str = "") -> list[str]:
 
 
 def amount(result: ConditionResult) -> str:
-    """Mean of a contender, with its interval."""
+    """Return the mean of a contender, with its interval."""
     value, low, high = result.mean.value, result.mean.low, result.mean.high
     mark = "≥ " if result.limited else ""
     return f"{mark}{_number(value)}" + (f" ({_number(low)} to {_number(high)})" if high > low else "")
 
 
 def change(result: ConditionResult) -> str:
-    """Relative change from a baseline to the system, in percent, with its interval; – where there is none."""
+    """Return the relative change from a baseline to the system, in percent, with its interval; – where there is
+    none.
+    """
     if result.change is None:
         return "–"
     return _percent(result.change)

@@ -91,5 +91,5 @@ class Paper:
 
 
 def command(name: str) -> str:
-    """Command that repeats the measurement of a registered name or a user's file."""
+    """Return the command that repeats the measurement of a registered name or a user's file."""
     return f"weir papers run {name}"

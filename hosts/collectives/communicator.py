@@ -588,7 +588,7 @@ class Communicator:
 
 
 def described(error: BaseException) -> str:
-    """Text of an exception as the reason of a rank's failure."""
+    """Return text of an exception as the reason of a rank's failure."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -24,7 +24,7 @@ from ..numerics.quantization import Int32Array
 
 
 def words_of(array: NDArray[Any]) -> Int32Array:
-    """The bytes of an array of any type, in C order, as int32 (m,), padded with zeros."""
+    """Return the bytes of an array of any type, in C order, as int32 (m,), padded with zeros."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     words = np.zeros(-(-data.size // 4), np.int32)
     words.view(np.uint8)[: data.size] = data
@@ -32,7 +32,7 @@ def words_of(array: NDArray[Any]) -> Int32Array:
 
 
 def array_of(words: Int32Array, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
-    """The inverse of `words_of`: an array of this shape from words (m,), or (n, m) for its first axis n."""
+    """Return the inverse of `words_of`: an array of this shape from words (m,), or (n, m) for its first axis n."""
     rows = np.atleast_2d(words)
     count = math.prod(shape) * dtype.itemsize // max(len(rows), 1)
     data = np.ascontiguousarray(rows.view(np.uint8)[:, :count])
@@ -77,7 +77,7 @@ class Gathering:
         return mask
 
     def contribution(self, rank: int, words: Int32Array) -> Int32Array:
-        """A worker's contribution with its part, int32 (chunks, lanes)."""
+        """Return a worker's contribution with its part, int32 (chunks, lanes)."""
         lanes = np.zeros((self.chunks, self.lanes), np.int32)
         width = self.piece_words + 1
         pieces = np.zeros((self.pieces, width), np.int32)
@@ -91,14 +91,14 @@ class Gathering:
         return lanes
 
     def parts(self, lanes: Int32Array) -> tuple[Int32Array, NDArray[np.bool_]]:
-        """The words (ranks, pieces · piece_words) of a sum, and which pieces are there (ranks, pieces)."""
+        """Return the words (ranks, pieces · piece_words) of a sum, and which pieces are there (ranks, pieces)."""
         width = self.piece_words + 1
         pieces = lanes[:, : self.pieces_per_chunk * width].reshape(-1, width)[: self.ranks * self.pieces]
         words = np.ascontiguousarray(pieces[:, :-1]).reshape(self.ranks, self.pieces * self.piece_words)
         return words, (pieces[:, -1] == 1).reshape(self.ranks, self.pieces)
 
     def numbers(self, lanes: Int32Array, kind: DataType, size: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The workers' numbers (ranks, size) in a sum, in the storage of `kind`, and which of them are there."""
+        """Return the workers' numbers (ranks, size) in a sum, in the storage of `kind`, and which of them are there."""
         words, present = self.parts(lanes)
         per_piece = self.piece_words * 4 // kind.storage.itemsize
         return words.view(kind.storage)[:, :size], np.repeat(present, per_piece, axis=1)[:, :size]

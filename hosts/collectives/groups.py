@@ -36,7 +36,8 @@ class Registrar(Protocol):
 def new_groups(
     world: Communicator, groups: Sequence[Sequence[int]], registrar: Registrar, *, name: str = "groups"
 ) -> list[Communicator | None]:
-    """A communicator for each group of ranks, None where this worker is no member. All of the world call it alike.
+    """Return a communicator for each group of ranks, None where this worker is no member. All of the world call it
+    alike.
 
     A member's rank in a group is its place in the group's list. The tickets go over the fabric, as all else does: who
     can read its packets could take a seat. Raises `InvalidPlan` for groups that cannot be, `CallMismatch` where the

@@ -45,7 +45,7 @@ def check_power_of_two(count: int, noun: str, place: str) -> None:
 def products_of(
     a: NDArray[np.floating[Any]], b: NDArray[np.floating[Any]], first: int, ends: Sequence[int]
 ) -> Products:
-    """Dot products of two pieces by tensor, in float64.
+    """Return the dot products of two pieces by tensor, in float64.
 
     Args:
         a: Piece of one vector, (m,).

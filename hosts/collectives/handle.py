@@ -70,7 +70,7 @@ class Handle:
             return True
 
     def wait(self, timeout_s: float | None = None) -> Any:
-        """The call's result; the same one if asked again. Raises what the call raises."""
+        """Return the call's result; the same one if asked again. Raises what the call raises."""
         limit_s = self._timeout_s if timeout_s is None else _checked(timeout_s)
         with self._meter.blocked():
             while not self._results:

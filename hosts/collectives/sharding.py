@@ -71,7 +71,7 @@ class ShardedDriver:
         return all(driver.done(part) for driver, part in self._shared[handle][1])
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
-        """The sum, handed out once. Raises what a shard's driver raises: `AllreduceTimeout` names the job."""
+        """Return the sum, handed out once. Raises what a shard's driver raises: `AllreduceTimeout` names the job."""
         deadline = time.monotonic() + timeout_s
         tensor, waiting = self._shared[handle]
         while waiting:

@@ -101,7 +101,7 @@ class Codec(ABC):
 
     @abstractmethod
     def bytes_on_wire(self, size: int, workers: int) -> int:
-        """Bytes of lanes that one worker sends up, and receives, for an array of `size` numbers."""
+        """Return bytes of lanes that one worker sends up, and receives, for an array of `size` numbers."""
 
     def state_dict(self) -> State:
         """Return this worker's state, by names, for checkpoints."""

@@ -46,7 +46,7 @@ class Pacer:
         self._law_gap_ns = law_gap_ns
 
     def room(self, now_ns: int) -> int | None:
-        """Number of rounds that may be sent now; None: as many as the window allows."""
+        """Return the number of rounds that may be sent now; None: as many as the window allows."""
         if self._next_ns is None or now_ns < self._next_ns:
             return 0
         if self._has_turns and now_ns > self._next_ns + self._turn_ns:

@@ -121,7 +121,7 @@ class YieldingSender:
         self._find_lost()
 
     def poll(self, now_ns: int) -> range:
-        """Numbers of the packets to send now."""
+        """Return numbers of the packets to send now."""
         deadline_ns = self._expires_ns
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.lost += self.in_flight

@@ -58,7 +58,7 @@ class BatchSizes:
         self._questions.close()
 
     def next_step(self, report: Sequence[float], timeout_s: float | None = None) -> list[int] | None:
-        """Everyone's samples in the next step, by rank, the same at all; None: as in this one.
+        """Return everyone's samples in the next step, by rank, the same at all; None: as in this one.
 
         `report` is this worker's, of three numbers, as `balance_request` has them. `timeout_s` is how long the
         others' are waited for, by default as long as the communicator waits. Raises what its calls raise, such as

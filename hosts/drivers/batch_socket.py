@@ -56,7 +56,7 @@ class BatchSocket:
         return cls(connected)
 
     def fileno(self) -> int:
-        """File descriptor, for selectors."""
+        """Return the file descriptor, for selectors."""
         return self._socket.fileno()
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ _CHECKED: Final[dict[tuple[bool, int], Callable[[Checks, str, object], Any]]] = 
 
 
 def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
-    """A channel to the control service; it connects when it is used.
+    """Return a channel to the control service; it connects when it is used.
 
     Raises ControlRefused for an address or TLS files that cannot be.
     """

@@ -66,7 +66,7 @@ class DatagramSocket:
             raise
 
     def fileno(self) -> int:
-        """File descriptor, for selectors."""
+        """Return the file descriptor, for selectors."""
         return self._socket.fileno()
 
     def set_dscp(self, dscp: int) -> None:

@@ -86,7 +86,7 @@ class FabricLink:
             raise OSError(error.errno, f"no emulated fabric at {path}: {error.strerror or error}") from None
 
     def fileno(self) -> int:
-        """File descriptor, for selectors."""
+        """Return the file descriptor, for selectors."""
         return self._poll.fileno()
 
     def close(self) -> None:

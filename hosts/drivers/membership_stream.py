@@ -151,7 +151,7 @@ class MembershipStream:
             return self.changed.wait_for(lambda: self.over, timeout_s)
 
     def state(self) -> str:
-        """Last state received from the controller, in words."""
+        """Return the last state received from the controller, in words."""
         return self._last_error or self.waiting_for or "the controller has named nothing that the job waits for"
 
     def explain(self, error: HostError) -> str:

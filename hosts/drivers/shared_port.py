@@ -94,8 +94,8 @@ class SharedPort:
             self._poll.register(self._door, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """File descriptor for selectors: readable when `receive` has something to do. The port itself has another
-        one.
+        """Return the file descriptor for selectors: readable when `receive` has something to do. The port itself has
+        another one.
         """
         return self._poll.fileno()
 

@@ -396,7 +396,7 @@ class UdpWorker:
             return self.core.done(handle) or self.endpoint.ended
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
-        """The sum of a submitted tensor, handed out once.
+        """Return the sum of a submitted tensor, handed out once.
 
         Raises `AllreduceTimeout` after `timeout_s`, and `EndpointClosed` if the endpoint ends before the sum comes.
         """

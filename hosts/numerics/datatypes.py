@@ -30,22 +30,26 @@ class Scalars(Protocol):
     limbs: int
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
-        """The biased exponents (k,) that this worker's chunks ask for; above 255: an element cannot be summed."""
+        """Return the biased exponents (k,) that this worker's chunks ask for; above 255: an element cannot be
+        summed.
+        """
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        """The limbs (k, limbs, v) of weight · x, by the agreed exponents."""
+        """Return the limbs (k, limbs, v) of weight · x, by the agreed exponents."""
 
     def decode(
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
-        """The sums (k, v) of the workers' numbers, divided by `divisors` (k,) for a mean. Those are not 0."""
+        """Return the sums (k, v) of the workers' numbers, divided by `divisors` (k,) for a mean. Those are not 0."""
 
 
 class FloatScalars(Scalars, Protocol):
     """Floating numbers, which are rounded to a quantum of their chunk."""
 
     def half_quantum(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The exponent of 2 (k,) of the most that one worker's number is off by, for agreed biased exponents (k,)."""
+        """Return the exponent of 2 (k,) of the most that one worker's number is off by, for agreed biased exponents
+        (k,).
+        """
 
 
 class DataType(ABC):
@@ -99,7 +103,7 @@ class FloatType(DataType):
 
     @abstractmethod
     def widen(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Its numbers as float32 where that holds all of them, else as float64: exactly."""
+        """Return its numbers as float32 where that holds all of them, else as float64: exactly."""
 
     @abstractmethod
     def narrow(self, values: NDArray[np.float64]) -> NDArray[Any]:
@@ -141,17 +145,19 @@ def register(kind: Type) -> Type:
 
 
 def data_types() -> tuple[DataType, ...]:
-    """Registered types whose sums are exact, or have an error bound; lossy ones are asked for by name alone."""
+    """Return the registered types whose sums are exact, or have an error bound; lossy ones are asked for by name
+    alone.
+    """
     return tuple(kind for kind in _REGISTERED.values() if not kind.lossy)
 
 
 def find_data_type(name: str) -> DataType | None:
-    """The type of this name; None where numbers of it cannot be summed."""
+    """Return the type of this name; None where numbers of it cannot be summed."""
     return _REGISTERED.get(name)
 
 
 def data_type(name: str) -> DataType:
-    """The type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
+    """Return the type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
     kind = find_data_type(name) if isinstance(name, str) else None
     if kind is None:
         exact = ", ".join(kind.name for kind in data_types())

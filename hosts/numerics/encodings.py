@@ -126,7 +126,7 @@ class Encoding:
         return self._takes_all or (isinstance(self.scalars, WrappingIntegers) and not self.alone)
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
-        """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
+        """Return the biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
         factor = weight if self.mean else 1
         exponents = self.scalars.exponents(values, factor)
         if self._takes_all and (beyond := exponents > LARGEST_EXPONENT).any():
@@ -143,7 +143,9 @@ class Encoding:
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
-        """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,); `place` None: the first chunks."""
+        """Return chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,); `place` None: the first
+        chunks.
+        """
         factor = weight if self.mean else 1
         finite = self._finite(values) if self._takes_all else values
         lanes = self._padded(self.scalars.encode(finite, exponents, factor))
@@ -163,7 +165,7 @@ class Encoding:
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
+        """Return the summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
         limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
         if isinstance(self.kind, FloatType) and self.poison is not None:
@@ -249,7 +251,7 @@ class BoundedIntegers(Encoding):
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
-        """Chunks (k, v) as lanes, int32 (k, lanes)."""
+        """Return chunks (k, v) as lanes, int32 (k, lanes)."""
         half = 1 << (self._low_bits - 1)
         numbers = values.astype(np.int64)
         low = (numbers + half & (1 << self._low_bits) - 1) - half
@@ -267,7 +269,7 @@ class BoundedIntegers(Encoding):
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
+        """Return the summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
         high = self.high.unpacked(sums[:, self.values :], self.values) << np.uint32(self._low_bits)
         return (sums[:, : self.values].view(np.uint32) + high).view(np.int32)
 

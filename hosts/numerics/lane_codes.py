@@ -176,7 +176,8 @@ def square_sums(chunks: Float32Array) -> NDArray[np.float64]:
 
 
 def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array) -> UintArray:
-    """Round to one of the two nearest of `levels` uniform levels in ±scale, at random so that the mean is the number.
+    """Return the round to one of the two nearest of `levels` uniform levels in ±scale, at random so that the mean is
+    the number.
 
     Numbers beyond ±scale become the outermost level.
     """
@@ -361,7 +362,9 @@ class LaneEncoding(Encoding):
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by them."""
+        """Return the summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by
+        them.
+        """
         place = place or ChunkPlace.first(len(sums))
         contributors = np.asarray(weights, np.int64)
         nan = exponents == NAN_CODE

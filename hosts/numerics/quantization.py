@@ -32,12 +32,12 @@ Int32Array = NDArray[np.int32]
 
 
 def chunk_count(size: int, lanes: int = LANES) -> int:
-    """Number of chunks that a tensor of `size` values takes; 0 for an empty one."""
+    """Return the number of chunks that a tensor of `size` values takes; 0 for an empty one."""
     return -(-size // lanes)
 
 
 def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:
-    """The error for element `flat` of a tensor, which is a NaN or an infinity."""
+    """Return the error for element `flat` of a tensor, which is a NaN or an infinity."""
     return InvalidTensor(
         f"element {flat} (index {index_of(flat, shape)}) is {value}; only finite values can be summed",
         place=f"tensor {name!r}",
@@ -46,12 +46,13 @@ def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> Inv
 
 
 def index_of(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The index of the element that is number `flat` in C order."""
+    """Return the index of the element that is number `flat` in C order."""
     return tuple(int(i) for i in np.unravel_index(flat, tuple(shape)))
 
 
 def magnitude_bits(chunks: Float32Array) -> Int32Array:
-    """The bits of the largest |x| of each chunk, (k, n) → (k,): bits of magnitudes are ordered as the magnitudes are.
+    """Return the bits of the largest |x| of each chunk, (k, n) → (k,): bits of magnitudes are ordered as the
+    magnitudes are.
 
     `INFINITY_BITS` or more means that the chunk holds an infinity or a NaN.
     """
@@ -60,7 +61,7 @@ def magnitude_bits(chunks: Float32Array) -> Int32Array:
 
 
 def biased_exponents(bits: Int32Array, weight_bits: int = 0) -> NDArray[np.int64]:
-    """Biased block exponents of finite chunks, for numbers that are multiplied by up to 2^weight_bits.
+    """Return the biased block exponents of finite chunks, for numbers that are multiplied by up to 2^weight_bits.
 
     Args:
         bits: the bits of the chunks' largest magnitudes, (k,), as `magnitude_bits` returns them.

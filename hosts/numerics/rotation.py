@@ -13,7 +13,7 @@ from .quantization import Float32Array
 
 
 def block_size(values: int) -> int:
-    """Numbers that are mixed with each other: the largest power of two that divides a chunk's `values`."""
+    """Return numbers that are mixed with each other: the largest power of two that divides a chunk's `values`."""
     return values & -values
 
 

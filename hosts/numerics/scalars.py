@@ -261,7 +261,8 @@ class LongIntegers:
 def error_bound(
     kind: FloatType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
 ) -> NDArray[np.float64]:
-    """Largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,), float64 (k, v).
+    """Return the largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,),
+    float64 (k, v).
 
     n times half a quantum, and half an ulp of x̂. The quantum is 2^(e + r − 30), for float64 2^(e + 3r − 92)
     (docs/design.md §3.3).

@@ -58,7 +58,8 @@ class Reduced:
         return self.restore(self.values)
 
     def mean(self) -> Any:
-        """The sum divided by the summed weight, chunk by chunk: the weighted mean, if workers submit weight · gradient.
+        """Return the sum divided by the summed weight, chunk by chunk: the weighted mean, if workers submit weight ·
+        gradient.
 
         Of the shape and kind of `array`. Right also where a worker is missing from some chunks. The sum is already
         rounded to its type: its half an ulp is divided, too, and the mean of an infinite sum is infinite. `op="mean"`
@@ -92,7 +93,8 @@ class Reduced:
         return self.restore(mean.reshape(self.values.shape))
 
     def as_of_all(self, workers: int) -> NDArray[Any]:
-        """The sum, of the submitted tensor's shape, times what it lacks: `workers` / the summed weight, chunk by chunk.
+        """Return the sum, of the submitted tensor's shape, times what it lacks: `workers` / the summed weight, chunk
+        by chunk.
 
         Of parts of a mean, each divided by the number of workers and submitted with weight 1, it is their mean where
         workers were lost, too; the sum itself where none was. Raises as `mean` does.
@@ -420,7 +422,7 @@ class Tensor:
         return np.concatenate(parts).reshape(self._shape)
 
     def reduced(self) -> Reduced:
-        """The finished sum, in this tensor's own memory where it was not cut."""
+        """Return the finished sum, in this tensor's own memory where it was not cut."""
         value, values = self._encoding.values, self._joined(self._values)
         if len(self._layers) <= 1:
             return Reduced(self.name, self._encoding.kind, values, self._weights, value)

@@ -85,8 +85,9 @@ class SumCheck:
     def of(
         self, numbers: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> Checks:
-        """The checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None if all are 0,
-        weights (n,), and whether a sum of these lanes may wrap, of all or (n,). Scale rounds have none, and may.
+        """Return the checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None if all
+        are 0, weights (n,), and whether a sum of these lanes may wrap, of all or (n,). Scale rounds have none,
+        and may.
         """
         checks, modulus = self._without_pads(lanes, weights, wraps)
         return (checks + self._pads(numbers, modulus)) % modulus
@@ -124,7 +125,9 @@ class SumCheck:
         checks: NDArray[Any],
         counts: IntArray,
     ) -> BoolArray:
-        """The same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n, m)."""
+        """Return the same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n,
+        m).
+        """
         good = self.passes(numbers, lanes, weights, checks, lanes is None, counts)
         if lanes is not None and self.prime and not good.all():
             bad = ~good

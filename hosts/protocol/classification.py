@@ -78,7 +78,7 @@ class Questions:
         return min(self._sent_ns.values(), default=None)
 
     def due(self, now_ns: int) -> NDArray[np.uint8]:
-        """Payloads to send now, (m, MESSAGE_BYTES), which count as sent.
+        """Return payloads to send now, (m, MESSAGE_BYTES), which count as sent.
 
         Raises:
             NoClass: A request was sent as often as allowed.

@@ -24,8 +24,8 @@ def answer_fetches(
     members: NDArray[np.uint32],
     counters: Counters,
 ) -> tuple[Messages, list[Datagrams]]:
-    """The messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that are kept;
-    `reference` is a round near those asked for, `members` the addresses that are answered.
+    """Return the messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that
+    are kept; `reference` is a round near those asked for, `members` the addresses that are answered.
     """
     if messages.lanes is not None or not np.count_nonzero(asking := messages.kinds == _FETCH):
         return messages, []

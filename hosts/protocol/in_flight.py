@@ -306,7 +306,7 @@ class InFlight:
         self._progress_ns = now_ns
 
     def once(self, places: IntArray) -> BoolArray:
-        """Mask of the rounds that were requested from the aggregator, and only once."""
+        """Return the mask of the rounds that were requested from the aggregator, and only once."""
         asked: BoolArray = (self.attempts[places] == 1) & (self.answer[places] < _FETCH)
         return asked
 

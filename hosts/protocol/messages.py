@@ -44,7 +44,7 @@ class _Column:
         return self.of(messages.words)
 
     def of(self, words: IntArray) -> IntArray:
-        """Its values (n,) in words (HEADER_WORDS, n)."""
+        """Return its values (n,) in words (HEADER_WORDS, n)."""
         column: IntArray = words[self.word]
         if self.shift:
             column = column >> self.shift
@@ -133,7 +133,7 @@ class Messages:
         return columns
 
     def only(self, keep: BoolArray | IntArray) -> Messages:
-        """The rows that `keep` selects."""
+        """Return the rows that `keep` selects."""
         return Messages(
             self.words[:, keep],
             None if self.lanes is None else self.lanes[keep],
@@ -144,7 +144,7 @@ class Messages:
 
 
 def rows_of(int_headers: NDArray[np.uint8] | None, keep: BoolArray | IntArray) -> NDArray[np.uint8] | None:
-    """Some messages' INT, where they have any."""
+    """Return some messages' INT, where they have any."""
     return None if int_headers is None else int_headers[keep]
 
 
@@ -224,7 +224,7 @@ class MessageWriter:
         reduced: IntArray,
         lanes: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint8]:
-        """Payloads uint8 (n, size) for `rounds` (n,).
+        """Return payloads uint8 (n, size) for `rounds` (n,).
 
         `reduced` is as `Messages.reduced`, (len(REDUCED), n); `lanes` is (n, lanes) where the type
         has them.
@@ -278,7 +278,7 @@ def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagra
 
 
 def job_numbers(datagrams: Datagrams) -> IntArray:
-    """Job number that each datagram names, (n,); 0, which is no job's, if the datagram is too short."""
+    """Return the job number that each datagram names, (n,); 0, which is no job's, if the datagram is too short."""
     if datagrams.payload.shape[1] < _JOB_BYTES.stop:
         return np.zeros(len(datagrams), np.int64)
     numbers: IntArray = datagrams.payload[:, _JOB_BYTES].astype(np.int64) @ _JOB_PLACES

@@ -21,8 +21,9 @@ Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
 
 
 def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan | None:
-    """The plan that a host is to go on by, still to be checked; None where it is the one that already runs, so that a
-    repeated message does no harm. Raises `InvalidPlan` for a host that is not paused, or not of this kind.
+    """Return the plan that a host is to go on by, still to be checked; None where it is the one that already runs,
+    so that a repeated message does no harm. Raises `InvalidPlan` for a host that is not paused, or not of this
+    kind.
     """
     plan = resume.plan
     if not paused and plan == running:

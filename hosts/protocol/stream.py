@@ -123,7 +123,7 @@ class TensorStream:
         del self.tensors[:gone], self._starts[:gone]
 
     def split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
-        """The tensors that these rounds belong to, each with the selection of its rounds."""
+        """Return the tensors that these rounds belong to, each with the selection of its rounds."""
         if len(self.tensors) == 1:
             return [(self.tensors[0], slice(None))]
         numbers = rounds.tolist()
@@ -190,7 +190,7 @@ class TensorStream:
         return known
 
     def kinds(self, rounds: IntArray, *, presents: bool) -> IntArray:
-        """Type of this worker's message for each round: SCALE, CONTRIBUTION or, if `presents`, PRESENT."""
+        """Return the type of this worker's message for each round: SCALE, CONTRIBUTION or, if `presents`, PRESENT."""
         kinds = np.empty(len(rounds), np.int64)
         nothing = _PRESENT if presents else _CONTRIBUTION
         for tensor, rows in self.split(rounds):
@@ -201,7 +201,7 @@ class TensorStream:
         return kinds
 
     def may_wrap(self, rounds: IntArray) -> BoolArray | bool:
-        """Mask of the rounds with lanes in which a lane's sum may wrap; one bool if all are alike."""
+        """Return the mask of the rounds with lanes in which a lane's sum may wrap; one bool if all are alike."""
         parts = self.split(rounds)
         if len(parts) == 1:
             return parts[0][0].may_wrap

@@ -139,7 +139,7 @@ class WorkerCore:
     # --- tensors ---
 
     def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
-        """Queue a tensor, or an array which is copied, to be summed over all workers; returns its handle.
+        """Return the queue a tensor, or an array which is copied, to be summed over all workers; returns its handle.
 
         `name` and `weight` are those of `Tensor`, for an array. Raises `InvalidTensor` for an array that cannot be
         summed; nothing is queued then. Raises the `failure`, if there is one for this tensor.
@@ -167,7 +167,7 @@ class WorkerCore:
         return tensor.handle
 
     def pop_result(self, handle: int) -> Reduced | None:
-        """The sum of a submitted tensor, handed out once; None while it is not complete.
+        """Return the sum of a submitted tensor, handed out once; None while it is not complete.
 
         Raises the `failure`, if that is why the sum will not come.
         """
@@ -541,7 +541,9 @@ class WorkerCore:
     # --- waiting ---
 
     def waiting_for(self, now_ns: int) -> str:
-        """One sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often sent."""
+        """Return one sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often
+        sent.
+        """
         who = f"job {self.plan.job}, rank {self.plan.rank}, generation {self.plan.generation}"
         if self.paused:
             return f"{who}: paused; waits for a new plan"

@@ -197,7 +197,7 @@ def _differing(waiting: RankCall, calls: Sequence[Told]) -> str | None:
 
 
 def described(name: str, *words: Any) -> str:
-    """A call in words: its name, its operation, and how many numbers of which type it is given."""
+    """Return a call in words: its name, its operation, and how many numbers of which type it is given."""
     parts = next((tensors for word in reversed(words[:2]) if (tensors := _tensors(word))), [])  # inputs come second
     operations = [getattr(word, "reduceOp", None) for word in words]
     operation = next((getattr(operator, "op", operator) for operator in operations if operator is not None), None)

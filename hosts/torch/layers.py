@@ -170,13 +170,15 @@ class ReducerGroup(dist.ProcessGroup):
 
 
 def inner_ends(sizes: Sequence[int]) -> list[int]:
-    """Elements at which parts of these sizes begin in one flat tensor, except the first; empty parts have none."""
+    """Return elements at which parts of these sizes begin in one flat tensor, except the first; empty parts have
+    none.
+    """
     total = sum(sizes)
     return sorted({end for end in accumulate(sizes) if 0 < end < total})
 
 
 def sizes_of_shards(numbers: int) -> list[int]:
-    """Sizes of the layers' shards in the flat tensor that FSDP2 is summing, one after the other.
+    """Return sizes of the layers' shards in the flat tensor that FSDP2 is summing, one after the other.
 
     FSDP2 copies the gradients of a parameter group into one tensor, whose layout it knows and does not pass on. It is
     read from the call in which it sums them, on this thread. Parameters without a gradient in this step are not in it.

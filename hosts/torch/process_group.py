@@ -82,7 +82,7 @@ def expect_fresh_stores() -> None:
 
 
 def failures() -> list[Exception]:
-    """Errors of this process's groups that are not shut down."""
+    """Return errors of this process's groups that are not shut down."""
     return [error for group in list(_groups) if (error := group.errored()) is not None]
 
 
@@ -174,7 +174,7 @@ class WeirProcessGroup(dist.ProcessGroup):
     # --- failures ---
 
     def errored(self) -> Exception | None:
-        """Error of the group, in torchft's interface; None while there is none."""
+        """Return the error of the group, in torchft's interface; None while there is none."""
         return self._error
 
     def abort(self) -> None:

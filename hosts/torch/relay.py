@@ -63,7 +63,9 @@ class SeatSockets:
         self._lock = threading.Lock()
 
     def at(self, address: int, nic: str) -> UdpHost:
-        """The host's, which may have to wait for another process that leaves it. Raises OSError if that does not."""
+        """Return the host's, which may have to wait for another process that leaves it. Raises OSError if that does
+        not.
+        """
         deadline = time.monotonic() + _BIND_S
         with self._lock:
             while address not in self._hosts or self._hosts[address].ended:

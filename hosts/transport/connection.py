@@ -177,7 +177,7 @@ class Connection:
     # --- packets to send ---
 
     def poll(self, now_ns: int, *, closed: bool = False) -> list[Sealable]:
-        """Packets to send now. Raises PeerLost when the peer has been silent for too long."""
+        """Return packets to send now. Raises PeerLost when the peer has been silent for too long."""
         ask = False
         if not self.is_expected:
             self._wanted_ns = None

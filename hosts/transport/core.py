@@ -134,7 +134,7 @@ class TransportCore:
         return self._request(peer, MessageKind.REQUEST, name, as_value(value))
 
     def receive_request(self) -> Pending[Request]:
-        """The next request of any peer."""
+        """Return the next request of any peer."""
         pending: Pending[Request] = self._pending()
         if self._requests and not self._takers:
             self._hand_over(pending, self._requests.popleft())

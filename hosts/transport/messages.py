@@ -117,7 +117,7 @@ def encode(
 
 
 def parse_head(payload: NDArray[np.uint8]) -> Head | None:
-    """The head of a message, of its first packet's payload (size,); None where it is malformed."""
+    """Return the head of a message, of its first packet's payload (size,); None where it is malformed."""
     raw = payload.tobytes()
     if len(raw) < _HEAD.size:
         return None
@@ -155,7 +155,7 @@ def _refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def value_of(head: Head, data: NDArray[np.uint8]) -> Value:
-    """The value whose bytes have come, (length,)."""
+    """Return the value whose bytes have come, (length,)."""
     if head.dtype is None:
         return data.tobytes()
     if not data.size:

@@ -167,7 +167,7 @@ class Outgoing:
         return bool(len(fresh))
 
     def pop_due(self, now_ns: int) -> list[Rows]:
-        """The packets to send now, by size: those that were lost before new ones."""
+        """Return the packets to send now, by size: those that were lost before new ones."""
         if not self.is_sendable:
             return []
         room = self._most - self._in_flight

@@ -33,7 +33,7 @@ class Pending(Generic[Result]):
             self._settled()
 
     def result(self) -> Result:
-        """The value. Raises the error, or TransportError while the call is under way."""
+        """Return the value. Raises the error, or TransportError while the call is under way."""
         if not self.done:
             raise TransportError("transport: the call is still under way")
         if self._error is not None:

@@ -83,7 +83,7 @@ EXECUTABLE: Final = {SwitchKind.WEIR: "weir-switch", SwitchKind.BMV2: "simple_sw
 
 
 def load_mininet(module: str) -> Any:
-    """A module of Mininet, such as `mininet.net`. Raises TopologyError that says how to get it.
+    """Return a module of Mininet, such as `mininet.net`. Raises TopologyError that says how to get it.
 
     Where the environment has none of its own, Debian's package is looked for, and nothing else is taken from there that
     the environment has.
@@ -134,7 +134,7 @@ def takes_thrift_port(executable: str) -> bool:
 
 
 def thrift_words(executable: str, first: int = FIRST_THRIFT_PORT) -> list[str]:
-    """Options that give one bmv2 a free Thrift port, from `first` on; none for one without Thrift."""
+    """Return options that give one bmv2 a free Thrift port, from `first` on; none for one without Thrift."""
     return ["--thrift-port", str(next(free_ports(first)))] if takes_thrift_port(executable) else []
 
 
@@ -149,7 +149,7 @@ def switch_command(
     captures: Path | None = None,
     log: Path | None = None,
 ) -> list[str]:
-    """Command line of one switch; only weir-switch takes the links' rates and queues.
+    """Return the command line of one switch; only weir-switch takes the links' rates and queues.
 
     `captures` is the folder for captures of its interfaces; `log` a file for its packet log.
     """
@@ -174,7 +174,7 @@ def switch_command(
 
 
 def netem_command(end: Endpoint, link: Link) -> str:
-    """Command that sets a link's delay and loss in the direction that leaves through `end`."""
+    """Return the command that sets a link's delay and loss in the direction that leaves through `end`."""
     shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:.9g}us loss {100 * link.loss:.9g}%"
     return f"tc qdisc add dev {interface(end)} root netem {shape}"
 
@@ -364,7 +364,7 @@ class MininetFabric:
         )
 
     def datagram_socket(self, host: str, port: int) -> socket.socket:
-        """A UDP socket of this process that is bound to a port of this host. Raises TopologyError."""
+        """Return a UDP socket of this process that is bound to a port of this host. Raises TopologyError."""
 
         def bind() -> socket.socket:
             with open(f"/proc/{self.net[host].pid}/ns/net", "rb") as namespace:  # this thread moves there, and ends

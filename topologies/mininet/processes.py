@@ -99,12 +99,12 @@ class Signalled(Protocol):
 
 
 def ends_with_us(signal_name: str) -> list[str]:
-    """Words in front of a command: it gets this signal when the thread that starts it ends, even by SIGKILL."""
+    """Return words in front of a command: it gets this signal when the thread that starts it ends, even by SIGKILL."""
     return ["setpriv", "--pdeathsig", signal_name]
 
 
 def may_end_with_us(signal_name: str) -> list[str]:
-    """The same where the machine can do that, else none."""
+    """Return the same where the machine can do that, else none."""
     return ends_with_us(signal_name) if shutil.which("setpriv") else []
 
 

@@ -16,7 +16,8 @@ def equal_shares(total: int, workers: int) -> list[int]:
 
 
 def proportional_shares(total: int, speeds: Sequence[float], limits: Sequence[int | None] | None = None) -> list[int]:
-    """Whole numbers x of at least 1 whose sum is `total`, with the least possible max x / v for the speeds v.
+    """Return the whole numbers x of at least 1 whose sum is `total`, with the least possible max x / v for the
+    speeds v.
 
     `limits` are the most that each worker can hold. Of several optima it is the one that the first workers have more
     in. Plain arithmetic in a fixed order, so all workers that compute it get the same. Raises `TrainingError` where no

@@ -63,7 +63,7 @@ class BatchSizeManager:
         return list(self._sizes)
 
     def decide(self, reports: NDArray[np.float64]) -> list[int]:
-        """Everyone's sizes from now on, by rank, from each one's report: shape (workers, REPORT_VALUES)."""
+        """Return everyone's sizes from now on, by rank, from each one's report: shape (workers, REPORT_VALUES)."""
         rows: list[Any] = reports.tolist()
         limits = [int(limit) or None for _, _, limit in rows]
         speeds, times = [speed for speed, _, _ in rows], [time for _, time, _ in rows]

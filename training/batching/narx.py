@@ -143,7 +143,7 @@ class NarxHistory:
         return float(self._spread[0])
 
     def within(self, speed: float) -> float:
-        """The nearest speed that is not beyond those that were seen."""
+        """Return the nearest speed that is not beyond those that were seen."""
         seen = self._seen[0, self._first : self._end]
         return min(max(speed, float(seen.min())), float(seen.max()))
 
@@ -154,13 +154,13 @@ class NarxHistory:
         return inputs
 
     def scaled(self, inputs: Floats) -> Floats:
-        """Inputs as a network has them: less their means, in units of their spreads."""
+        """Return inputs as a network has them: less their means, in units of their spreads."""
         scaled: Floats = (inputs - self._mean.repeat(self._order)) / self._spread.repeat(self._order)
         return scaled
 
     def batches(self, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Scaled inputs (batches, size, 3 · order) and speeds (batches, size) of the chosen iterations, which are
-        counted from the oldest that is kept.
+        """Return the scaled inputs (batches, size, 3 · order) and speeds (batches, size) of the chosen iterations,
+        which are counted from the oldest that is kept.
         """
         places = chosen + self._first
         return self.scaled(self._inputs[places]), (self._seen[0, places] - self._mean[0]) / self._spread[0]

@@ -65,7 +65,7 @@ class Graph:
         return np.diff(self.starts)
 
     def in_degrees_of(self, nodes: Nodes) -> Nodes:
-        """Edges to some nodes, without a pass over all."""
+        """Return edges to some nodes, without a pass over all."""
         return self.starts[nodes + 1] - self.starts[nodes]
 
     @property
@@ -74,7 +74,7 @@ class Graph:
         return np.bincount(self.neighbours, minlength=self.nodes)
 
     def incoming(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
-        """All edges to some nodes.
+        """Return all edges to some nodes.
 
         Returns:
             The sending node of each edge, and the place in `nodes` of the receiving one, (edges,) each.

@@ -48,7 +48,7 @@ class _Watch:
             del self._began_s[stage]
 
     def left_s(self, stage: str) -> float:
-        """Time in seconds that the stage may still take; negative once it hangs."""
+        """Return the time in seconds that the stage may still take; negative once it hangs."""
         now_s = time.monotonic()
         return self._began_s.get(stage, now_s) + self._timeout_s - now_s
 

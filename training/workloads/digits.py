@@ -67,7 +67,7 @@ class TrainingOptions:
         return sum(self.layers)
 
     def passes(self, workers: int) -> float:
-        """Mean number of times that this many workers see each training image."""
+        """Return the mean number of times that this many workers see each training image."""
         return self.steps * self.batch * workers / (IMAGES * (1 - TEST_SHARE))
 
 
@@ -183,7 +183,7 @@ class TrainingJob(ReplicatedJob):
         return self._replicas[worker].weights
 
     def accuracy(self, worker: int = 0) -> float:
-        """Accuracy on the held-out images."""
+        """Return the accuracy on the held-out images."""
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
 
@@ -247,7 +247,7 @@ class DigitsNetwork(DigitsWorkload):
 
 
 def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any:
-    """Mean cross entropy of pixels → hidden (ReLU) → CLASSES in PyTorch."""
+    """Return the mean cross entropy of pixels → hidden (ReLU) → CLASSES in PyTorch."""
     import torch
     from torch.nn import functional
 

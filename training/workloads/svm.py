@@ -26,7 +26,7 @@ HELD_OUT_SHARE: Final = 0.2
 
 @cache
 def load_samples() -> tuple[NDArray[np.int64], Floats]:
-    """Features of each sample's words, int64 (samples, WORDS), and its class, float32 (samples,) of −1 and 1."""
+    """Return features of each sample's words, int64 (samples, WORDS), and its class, float32 (samples,) of −1 and 1."""
     texts, features, classes = topics(), [], []
     for number, text in enumerate(texts):
         hashed = [zlib.crc32(word.encode()) % FEATURES for word in re.findall(r"\w+", text.lower())]

@@ -39,8 +39,8 @@ _PER_BLOCK: Final = len(_BLOCK_SHAPES)
 
 @cache
 def load_windows() -> NDArray[np.int64]:
-    """The text in samples of CONTEXT + 1 symbols, int64 (samples, CONTEXT + 1); the last is the target of the one
-    before.
+    """Return the text in samples of CONTEXT + 1 symbols, int64 (samples, CONTEXT + 1); the last is the target of the
+    one before.
     """
     codes = np.frombuffer("\n".join(topics()).encode("latin-1", "replace"), np.uint8).astype(np.int64)
     symbols = np.where((codes >= 32) & (codes < 127), codes - 32, np.where(codes == 10, SYMBOLS - 2, SYMBOLS - 1))

@@ -166,9 +166,9 @@ class _Program:
         return placement, not stopped
 
     def first_fit(self, wanted: Mapping[str, str]) -> Placement | None:
-        """Some tree: workers first, then sums from the farthest on, each go to the farthest node that they may send to,
-        rather to one in use, for places are fewest near the root. None where that leads nowhere, though there may be a
-        tree.
+        """Return some tree: workers first, then sums from the farthest on, each go to the farthest node that they
+        may send to, rather to one in use, for places are fewest near the root. None where that leads nowhere,
+        though there may be a tree.
         """
         distance = {**self._distance, self._root: -1}
         places = dict.fromkeys(distance, self._fan_in)

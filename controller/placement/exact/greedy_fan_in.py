@@ -19,7 +19,7 @@ from ..model.problem import Placement, Problem
 
 
 def gathered(problem: Problem, root: str, wanted: Mapping[str, str]) -> tuple[Placement | None, bool]:
-    """A tree with this root, or None where none was found; and whether it is proven that none is nearer.
+    """Return a tree with this root, or None where none was found; and whether it is proven that none is nearer.
 
     Where what is wanted leads to no tree, all workers begin at their racks.
     """

@@ -66,7 +66,7 @@ class _Ranks:
         return cls(variable[order], rank[order], variables)
 
     def highest(self, among: NDArray[np.bool_]) -> int:
-        """Largest rank of these variables' times; −1 without variables."""
+        """Return the largest rank of these variables' times; −1 without variables."""
         return int(self.rank[among[self.variable]].max(initial=-1))
 
     def digits(self, low: int, high: int, base: int) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ class FlowProgram:
         )
 
     def proof(self) -> str:
-        """One sentence saying that the matrix is totally unimodular, after a check of every column.
+        """Return one sentence saying that the matrix is totally unimodular, after a check of every column.
 
         Raises:
             PlacementError: A column is not an arc's.
@@ -139,7 +139,7 @@ class FlowProgram:
         capacity: Mapping[str, int],
         times: Sequence[Sequence[Sequence[float]]],
     ) -> list[int] | None:
-        """Flow on every arc; None where the supply cannot be placed.
+        """Return the flow on every arc; None where the supply cannot be placed.
 
         `capacity` has the number of further streams per sink (0 if it is not in it); `times` is `StreamNetwork.times`.
         """

@@ -56,7 +56,7 @@ class Sharing:
     """Their rows are numbered from 0 on, and none is left out."""
 
     def column(self) -> int:
-        """A new column."""
+        """Return a new column."""
         self.columns += 1
         return self.columns - 1
 

@@ -72,7 +72,7 @@ class _Relaxation:
         self._workers = np.array([*racks.values()])
 
     def connected_seconds(self) -> float:
-        """The least time of pairs that racks and root hang together by; infinite where they do not."""
+        """Return the least time of pairs that racks and root hang together by; infinite where they do not."""
         if len(self._nodes) == 1:
             return 0.0
         order = np.argsort(self._pairs)
@@ -95,7 +95,7 @@ class _Relaxation:
         return cut
 
     def seconds_of(self, cut: Bools, seconds: float) -> float:
-        """The least time above this one in which these arcs let all streams through; infinite: they never do."""
+        """Return the least time above this one in which these arcs let all streams through; infinite: they never do."""
         low, high = seconds, self._costs.slowest_link_there_is
         if high <= low or self._capacities(high)[cut].sum() < self._total:
             return np.inf

@@ -45,7 +45,7 @@ Node = tuple[str, bool]
 def rerouted(
     problem: Problem, costs: PlacementCosts, ways: Ways, seconds: float, is_over: Callable[[], bool]
 ) -> Placement | None:
-    """The fastest tree found; none that is as fast as `seconds` is looked on from, nor when `is_over`.
+    """Return the fastest tree found; none that is as fast as `seconds` is looked on from, nor when `is_over`.
 
     None where ways ended before the root, or it was over before there was a tree.
     """
@@ -109,7 +109,7 @@ class Ways:
         return children < self._most.get(sink, self._fan_in)
 
     def prices(self, node: Node, of_links: Floats) -> list[float]:
-        """Cost of each hop that leaves a node."""
+        """Return the cost of each hop that leaves a node."""
         prices: list[float] = np.add.reduceat(of_links[self._links[node]], self._starts[node]).tolist()
         return prices
 

@@ -27,8 +27,8 @@ def connected(links: Links, allowed: Bools, nodes: Collection[int]) -> bool:
 
 
 def last_that_connects(links: Links, order: Ints, allowed: Bools, nodes: Collection[int]) -> int | None:
-    """The first pair in this order (pairs,) that with those before it connects all of these switches, two at least,
-    where they are allowed (pairs,); None: none does.
+    """Return the first pair in this order (pairs,) that with those before it connects all of these switches, two at
+    least, where they are allowed (pairs,); None: none does.
     """
     last = int(_last_that_connects(links.pairs, order, allowed, np.array([*nodes]), len(links.switches)))
     return None if last < 0 else last
@@ -97,8 +97,8 @@ def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: in
 
 @allocating
 def neighbours(pairs: Ints, allowed: Bools, count: int) -> tuple[Ints, Ints, Ints]:
-    """Adjacency lists: start of each switch's list (switches + 1,), the neighbours that it may send to, and the
-    pairs.
+    """Return the adjacency lists: start of each switch's list (switches + 1,), the neighbours that it may send to,
+    and the pairs.
     """
     starts = np.zeros(count + 1, np.int64)
     for index in range(len(pairs)):

@@ -26,8 +26,8 @@ def prepare() -> None:
 
 
 def cheap_tree(links: Links, usable: Bools, costs: Floats, ends: Collection[int]) -> frozenset[int] | None:
-    """The pairs of a tree that joins these switches by usable pairs (pairs,), whose `costs` (pairs,) are positive; None
-    where no usable pairs do.
+    """Return the pairs of a tree that joins these switches by usable pairs (pairs,), whose `costs` (pairs,) are
+    positive; None where no usable pairs do.
     """
     is_connected, taken = _joined(links.pairs, usable, costs, np.array([*ends]), len(links.switches))
     return frozenset(np.flatnonzero(taken).tolist()) if is_connected else None

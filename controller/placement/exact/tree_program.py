@@ -51,7 +51,7 @@ class TreeHop:
 
 
 def all_hops(problem: Problem) -> list[TreeHop]:
-    """Every hop that routing allows: by the only shortest path, to a neighbour, or to the server."""
+    """Return every hop that routing allows: by the only shortest path, to a neighbour, or to the server."""
     switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     sinks = [*switches, *([] if problem.server is None else [problem.server])]
     hops = [TreeHop(rack, sink, False) for rack in problem.racks for sink in sinks if problem.may_send(rack, sink)]
@@ -127,7 +127,7 @@ class TreeProgram:
         self._rows.columns = len(self._uppers)
 
     def within(self, seconds: float, nodes: int) -> tuple[Placement | None, bool]:
-        """A tree in which no link takes longer; and whether that is proven, there being none too.
+        """Return a tree in which no link takes longer; and whether that is proven, there being none too.
 
         `nodes` limits the branches of the search.
         """
@@ -137,13 +137,13 @@ class TreeProgram:
         return placement, proven
 
     def fewest(self, seconds: float, nodes: int) -> Placement | None:
-        """Such a tree of few switches, which takes three times as long to find."""
+        """Return such a tree of few switches, which takes three times as long to find."""
         objective = np.zeros(len(self._uppers))
         objective[self._sums] = 1
         return self._solve(objective, seconds, {"node_limit": nodes, "mip_rel_gap": 0.5})[0]
 
     def fastest(self, nodes: int, below: float = np.inf) -> tuple[Placement | None, float]:
-        """The tree with the fastest slowest link, and a lower bound on what that can take.
+        """Return the tree with the fastest slowest link, and a lower bound on what that can take.
 
         Args:
             nodes: Maximum number of branches of the search; then the best tree so far is returned.

@@ -22,7 +22,7 @@ from .spanning import covered, grown
 def rooted_tree(
     links: Links, allowed: Bools, weights: Floats, terminals: Mapping[int, int], root: int, fan_in: int
 ) -> dict[int, int] | None:
-    """The parent of every switch but the root, over allowed pairs; None where fan-in leaves no such tree.
+    """Return the parent of every switch but the root, over allowed pairs; None where fan-in leaves no such tree.
 
     Every terminal is as few hops from the root as can be; among those trees, level by level from the far end, switches
     are taken that serve the most of the level beyond them, and of equal ones the one by lighter links. `terminals` says
@@ -48,7 +48,7 @@ def _mapping(parents: Ints) -> dict[int, int]:
 def fitted_tree(
     links: Links, usable: Bools, weights: Floats, terminals: Mapping[int, int], root: int, fan_in: int
 ) -> dict[int, int] | None:
-    """Parents of a tree over usable pairs within fan-in, with pairs as light as the greedy cover finds.
+    """Return parents of a tree over usable pairs within fan-in, with pairs as light as the greedy cover finds.
 
     The weight of the heaviest pair is found by bisection over the weights of all pairs; None if even all pairs leave
     no tree. Other arguments are those of `rooted_tree`, with `weights` as the times of pairs.
@@ -69,7 +69,9 @@ def fitted_tree(
 
 
 def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:
-    """The switch whose farthest terminal is the nearest by allowed pairs; of equal ones, the nearest to them all."""
+    """Return the switch whose farthest terminal is the nearest by allowed pairs; of equal ones, the nearest to them
+    all.
+    """
     a, b = links.pairs[allowed].T
     graph = scipy.sparse.csr_array((np.ones(len(a)), (a, b)), shape=(len(links.switches),) * 2)
     hops = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=terminals, unweighted=True)
@@ -85,8 +87,8 @@ def user_switches(problem: Problem) -> dict[str, str]:
 def placed(
     problem: Problem, links: Links, parents: Mapping[int, int], root: int, aggregators: Mapping[str, str]
 ) -> Placement:
-    """The placement of a tree of switches: workers at their own, as `user_switches` has them; the root's sum to the
-    server if there is one.
+    """Return the placement of a tree of switches: workers at their own, as `user_switches` has them; the root's sum
+    to the server if there is one.
     """
     names = links.switches
     above = {names[child]: names[parent] for child, parent in parents.items()}

@@ -64,7 +64,7 @@ class LinkStreams:
         return loads
 
     def load(self, link: int, more: int = 0, share: float = 1.0) -> float:
-        """L_e, with `more` streams added that each take the link with probability `share`."""
+        """Return L_e, with `more` streams added that each take the link with probability `share`."""
         total = self.total[link] + more * share
         return total + 1.0 - min(self.least[link], share) if total else 0.0
 
@@ -122,7 +122,7 @@ class PlacementCosts:
         return self.links.slowest_of_pairs(self.with_one)
 
     def seconds_of_pair(self, pair: int) -> float:
-        """The same of one pair."""
+        """Return the same of one pair."""
         at = self.links.of_pair(pair)
         return float((self.seconds[at] + self.others[at]).max())
 
@@ -131,7 +131,7 @@ class PlacementCosts:
         return self.links.slowest_of_pairs(self.wait + self.links.delay_seconds)
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
-        """The same between hosts and their switches, the slowest of them; 0 without any."""
+        """Return the same between hosts and their switches, the slowest of them; 0 without any."""
         places = self.links.access_of(hosts)
         return float((self.seconds[places] + self.others[places]).max(initial=0.0))
 
@@ -140,11 +140,11 @@ class PlacementCosts:
         return np.floor(np.maximum(seconds * (1 + _ROUNDING) - self.others, 0.0) / self.seconds)
 
     def link_seconds(self, link: int, load: float) -> float:
-        """T_e, what a packet waits in the egress queue included: strictly increasing in the load."""
+        """Return T_e, what a packet waits in the egress queue included: strictly increasing in the load."""
         return float(self.wait[link] + self.others[link] + load * self.seconds[link])
 
     def latency_seconds(self, source: str, destination: str) -> float:
-        """Queues and propagation of the slowest of the equal-cost paths."""
+        """Return queues and propagation of the slowest of the equal-cost paths."""
         if source == destination:
             return 0.0
         if (source, destination) not in self._latency:
@@ -158,7 +158,7 @@ class PlacementCosts:
         return self._latency[source, destination]
 
     def steps(self, child: str, parent: str) -> tuple[Step, ...]:
-        """Links of a stream from child to parent, and of its result on the way back."""
+        """Return links of a stream from child to parent, and of its result on the way back."""
         if (known := self.links.steps.get((child, parent))) is None:
             shares = self.problem.routes.shares
             both = (*shares(child, parent).items(), *shares(parent, child).items())
@@ -166,7 +166,7 @@ class PlacementCosts:
         return known
 
     def streams(self, edges: Iterable[tuple[str, str]] = ()) -> LinkStreams:
-        """Those of every (child, parent), and nothing else."""
+        """Return those of every (child, parent), and nothing else."""
         streams = LinkStreams(len(self.links.number))
         for child, parent in edges:
             streams.add(self.steps(child, parent))
@@ -191,12 +191,12 @@ class PlacementCosts:
         return loads
 
     def slowest_link_seconds(self, placement: Placement) -> float:
-        """The first part of T."""
+        """Return the first part of T."""
         load = self.loads(placement)
         return float((load * self.seconds + self.others)[load.nonzero()].max(initial=0.0))
 
     def longest_path_seconds(self, placement: Placement) -> float:
-        """The second part of T."""
+        """Return the second part of T."""
         round_trip = {placement.root: 0.0}
 
         def of(node: str) -> float:
@@ -274,5 +274,5 @@ def _others(problem: Problem, links: Links, others: Mapping[Endpoint, float]) ->
 
 
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:
-    """Seconds that one round of gradients takes, from the first byte sent to the last result received."""
+    """Return seconds that one round of gradients takes, from the first byte sent to the last result received."""
     return PlacementCosts(problem).completion_seconds(placement)

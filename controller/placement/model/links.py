@@ -58,7 +58,7 @@ class Links:
 
     @classmethod
     def of(cls, routes: Routes) -> Links:
-        """Those of the routes' fabric; compiled once."""
+        """Return those of the routes' fabric; compiled once."""
         if (known := _COMPILED.get(routes)) is None:
             known = _COMPILED[routes] = _compile(routes)
         return known
@@ -84,7 +84,7 @@ class Links:
         return rates, counts
 
     def of_pair(self, pair: int) -> Ints:
-        """The directed links of one pair."""
+        """Return the directed links of one pair."""
         end = self._starts[pair + 1] if pair + 1 < len(self._starts) else len(self._members)
         return self._members[self._starts[pair] : end]
 

@@ -64,14 +64,14 @@ class StreamNetwork:
         return self._sinks[source]
 
     def times(self, costs: PlacementCosts, streams: LinkStreams) -> list[list[list[float]]]:
-        """T_e in seconds, by arc and directed link on it, with 1 … units streams more than the given ones."""
+        """Return T_e in seconds, by arc and directed link on it, with 1 … units streams more than the given ones."""
         return [
             [[costs.link_seconds(link, streams.load(link, unit)) for unit in range(1, units + 1)] for link in arc.links]
             for arc, units in zip(self.arcs, self.units, strict=True)
         ]
 
     def decompose(self, supply: Mapping[str, int], flows: Sequence[int]) -> dict[tuple[str, str], int]:
-        """Number of streams from each source to each sink, from the flow on every arc."""
+        """Return the number of streams from each source to each sink, from the flow on every arc."""
         left = dict(zip(self.arcs, flows, strict=True))
         leaving: dict[str, list[Arc]] = {}
         for arc in sorted(left, key=lambda arc: arc.head != SINK):

@@ -13,7 +13,7 @@ from .problem import Placement, PlacementError, Problem
 
 
 def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
-    """The ports of a switch through which packets of a node to it may come."""
+    """Return the ports of a switch through which packets of a node to it may come."""
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 
@@ -41,8 +41,8 @@ def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> P
 
 
 def summing_by_pipes(placement: Placement, routes: Routes) -> set[str]:
-    """The switches to which a placement gives children that come in by several pipes. Raises TopologyError where no way
-    leads from a child to its node.
+    """Return the switches to which a placement gives children that come in by several pipes. Raises TopologyError
+    where no way leads from a child to its node.
     """
     topology, switches = routes.topology, set[str]()
     for node, children in placement.children.items():

@@ -129,7 +129,7 @@ class Problem:
 
 
 def way_up(node: str, above: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The hops from a node to the root of its tree, `above` being the node that each but the root sends to."""
+    """Yield the hops from a node to the root of its tree, `above` being the node that each but the root sends to."""
     while (parent := above.get(node)) is not None:
         yield node, parent
         node = parent

@@ -26,7 +26,7 @@ class Strategy(Protocol):
     """A way to place a job; it may keep what it has compiled from one job to the next."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        """A placement that passes `Placement.check`. Raises PlacementError where this way finds none."""
+        """Return a placement that passes `Placement.check`. Raises PlacementError where this way finds none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Combination:
 
 
 def every_tree(links: Links, usable: Bools, ends: Sequence[int]) -> list[frozenset[int]] | None:
-    """All trees of usable pairs that join these switches and have no other leaves.
+    """Return all trees of usable pairs that join these switches and have no other leaves.
 
     Args:
         links: The fabric.

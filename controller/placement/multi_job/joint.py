@@ -122,11 +122,11 @@ class JobTimes:
         return longest
 
     def slowest_link(self, bytes_of: Floats) -> float:
-        """Time of the slowest link in seconds, from the bytes on each."""
+        """Return the time of the slowest link in seconds, from the bytes on each."""
         return float((bytes_of * self.seconds_of_byte).max())
 
     def others(self, bytes_of: Sequence[Floats], job: int, above: float = 1.0) -> Mapping[Endpoint, float]:
-        """Bytes of all jobs except one on the links; those of higher priority count `above` times."""
+        """Return bytes of all jobs except one on the links; those of higher priority count `above` times."""
         rest = np.sum(bytes_of, axis=0) - bytes_of[job]
         if above != 1.0:
             for job_bytes, priority in zip(bytes_of, self._priorities, strict=True):
@@ -136,8 +136,8 @@ class JobTimes:
 
 
 def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> Class | None:
-    """Highest class of jobs for which this move pays, from all jobs' times (jobs,) before and after it; None if it does
-    not.
+    """Return the highest class of jobs for which this move pays, from all jobs' times (jobs,) before and after it;
+    None if it does not.
 
     It pays if the slowest of the class's affected jobs, moving or not, gets faster by the share `gain`, and no job of a
     higher class gets slower. A higher class may get a little faster if none of its jobs moves.
@@ -178,7 +178,7 @@ def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, clas
 
 
 def seconds_of(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> list[float]:
-    """Every job's time, with these of them elsewhere; unweighted."""
+    """Return every job's time, with these of them elsewhere; unweighted."""
     times = JobTimes(jobs)
     bytes_of = [times.bytes_of(index, moved.get(index, job.placement)) for index, job in enumerate(jobs)]
     return [float(job_seconds) for job_seconds in times.weighted(bytes_of) / times.weights]

@@ -154,7 +154,7 @@ class Jobs:
         return load
 
     def access(self, job: int) -> Ints:
-        """Directed links between a job's hosts and their switches."""
+        """Return the directed links between a job's hosts and their switches."""
         hosts = [self.links.host[host] for host in self.problems[job].hosts]
         links: Ints = self.links.access[hosts].ravel()
         return links
@@ -167,7 +167,7 @@ class Jobs:
         return sizes
 
     def alone_seconds(self, job: int) -> float:
-        """Time of a job's slowest link if it had the fabric for itself: the least of all its trees."""
+        """Return the time of a job's slowest link if it had the fabric for itself: the least of all its trees."""
         problem, weights = self.problems[job], self.seconds[job]
         hosts = self.links.access_of(problem.hosts)
         access = float(PlacementCosts(problem).seconds[hosts].max())
@@ -185,7 +185,7 @@ class Jobs:
         self.others[pairs] = 0.0
 
     def cheapest(self, job: int, prices: Floats) -> SwitchTree:
-        """A tree of low price for a job. Raises PlacementError where no switches with room join its ends."""
+        """Return a tree of low price for a job. Raises PlacementError where no switches with room join its ends."""
         costs = np.maximum(prices * self.seconds[job], 1e-12)
         pairs = cheap_tree(self.links, self.usable[job], costs, self.nodes[job])
         if pairs is None:
@@ -193,7 +193,7 @@ class Jobs:
         return self.rooted(job, pairs)
 
     def rooted(self, job: int, pairs: frozenset[int]) -> SwitchTree:
-        """Root a tree at the job's server, or else at the switch with the most neighbours."""
+        """Return the root a tree at the job's server, or else at the switch with the most neighbours."""
         problem = self.problems[job]
         if problem.server is not None:
             return SwitchTree(pairs, self.links.switch[problem.topology.attached_switch(problem.server).name])
@@ -202,7 +202,9 @@ class Jobs:
         return SwitchTree(pairs, middle)
 
     def placement(self, job: int, tree: SwitchTree) -> Placement:
-        """A job's tree as a placement. Raises PlacementError where a switch would get more children than it takes."""
+        """Return a job's tree as a placement. Raises PlacementError where a switch would get more children than it
+        takes.
+        """
         neighbours: dict[int, list[int]] = {}
         for a, b in self.links.pairs[sorted(tree.pairs)].tolist():
             neighbours.setdefault(a, []).append(b)
@@ -298,7 +300,8 @@ def _priced(
 
 
 def shares(problem: Problem, most: int, slack: float = FEWER, limit: SearchLimit | None = None) -> tuple[int, ...]:
-    """Best division of a job's chunks among at most `most` trees: their parts of PARTS, the largest first.
+    """Return the best division of a job's chunks among at most `most` trees: their parts of PARTS, the largest
+    first.
 
     Fewer trees are preferred if they are slower by `slack` or less; at the limit (None: `VISITS`) the best so far
     counts. The trees themselves are found as the parts are placed, each as a job next to those before it.
@@ -355,14 +358,16 @@ def _parts(jobs: Jobs, trees: Sequence[SwitchTree]) -> tuple[float, tuple[int, .
 
 
 def arrive(jobs: Jobs, job: int, load: Floats) -> SwitchTree:
-    """The tree of a job that comes where others, who stay, load the pairs so: the cheapest by exponential prices."""
+    """Return the tree of a job that comes where others, who stay, load the pairs so: the cheapest by exponential
+    prices.
+    """
     together = load + jobs.seconds[job]
     steep = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300))
     return jobs.cheapest(job, steep)
 
 
 def cheap_by_load(jobs: Jobs, job: int, load: Floats, without: int | None = None) -> frozenset[int] | None:
-    """Pairs of a job's tree by the exponential prices of `arrive`, without one pair; None if there is none."""
+    """Return pairs of a job's tree by the exponential prices of `arrive`, without one pair; None if there is none."""
     together = load + jobs.seconds[job]
     prices = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300)) * jobs.seconds[job]
     usable = jobs.usable[job]

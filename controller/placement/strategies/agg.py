@@ -123,7 +123,7 @@ class Agg:
         return _placement(problem, server, moved)
 
     def most(self, problem: Problem, switch: str) -> int:
-        """Maximum number of streams of a switch."""
+        """Return the maximum number of streams of a switch."""
         return min(self.streams.get(switch, problem.fan_in), problem.fan_in)
 
     def proof(self, problem: Problem) -> str:

@@ -189,7 +189,7 @@ def _next_aim(low: float, high: float) -> float:
 
 
 def hops(problem: Problem) -> list[TreeHop]:
-    """Those that a best tree can be made of."""
+    """Return those that a best tree can be made of."""
     direct = list(_direct_hops(problem))
     children = Counter({rack: len(workers) for rack, workers in problem.racks.items() if problem.takes(rack)})
     for hop in direct:

@@ -93,7 +93,8 @@ class Terminals:
         return connected(self.links, allowed, self.nodes)
 
     def bottleneck(self, weights: Floats, least: float) -> float | None:
-        """The least weight whose usable pairs, with all lighter ones, connect them; `least` where less would do.
+        """Return the least weight whose usable pairs, with all lighter ones, connect them; `least` where less would
+        do.
 
         None where all usable pairs do not.
         """
@@ -103,7 +104,9 @@ class Terminals:
         return None if last is None else max(least, float(weights[last]))
 
     def tree(self, weights: Floats, access: float, latency: Floats) -> tuple[int, dict[int, int]] | None:
-        """Root and parents of the fastest tree over usable pairs; None if there is none, or fan-in leaves none."""
+        """Return the root and parents of the fastest tree over usable pairs; None if there is none, or fan-in leaves
+        none.
+        """
         if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
             return None
         allowed = self.usable & (weights <= most * (1 + self.slack))

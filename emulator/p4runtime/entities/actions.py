@@ -32,7 +32,7 @@ class ActionInfo:
         self._ids = tuple(param.id for param in info.params)
 
     def decode(self, action: p4r.Action) -> ActionCall:
-        """The call that a message asks for; every parameter exactly once. Raises `Refusal`."""
+        """Return the call that a message asks for; every parameter exactly once. Raises `Refusal`."""
         values: list[int | None] = [None] * len(self._ids)
         for param in action.params:
             slot = self._slots.get(param.param_id)
@@ -52,7 +52,7 @@ class ActionInfo:
         return ActionCall(self.name, tuple(values))  # type: ignore[arg-type]  # no None is left
 
     def encode(self, call: ActionCall) -> p4r.Action:
-        """The canonical message of a call."""
+        """Return the canonical message of a call."""
         action = p4r.Action(action_id=self.id)
         for param_id, value in zip(self._ids, call.params, strict=True):
             action.params.add(param_id=param_id, value=bytestring.encode(value))
@@ -71,14 +71,14 @@ class ScopedActions:
         self._scopes = scopes
 
     def decode(self, message: p4r.Action) -> ActionCall:
-        """The call that a message asks for. Raises `Refusal`."""
+        """Return the call that a message asks for. Raises `Refusal`."""
         action = self._by_id.get(message.action_id)
         if action is None:
             raise self._unknown(message.action_id)
         return action.decode(message)
 
     def encode(self, call: ActionCall) -> p4r.Action | None:
-        """The message of a call; None for an action that P4Info hides."""
+        """Return the message of a call; None for an action that P4Info hides."""
         action = self._by_name.get(call.name)
         return None if action is None else action.encode(call)
 

@@ -31,7 +31,7 @@ class Aging:
         self._told_ns.pop(key, None)
 
     def due(self, idle: list[TableEntry], now_ns: int) -> list[TableEntry]:
-        """Those of the idle entries that were not told within their timeout; they count as told now."""
+        """Return those of the idle entries that were not told within their timeout; they count as told now."""
         due = []
         for entry in idle:
             key = entry.match, entry.priority

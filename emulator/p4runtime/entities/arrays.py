@@ -73,7 +73,7 @@ class CounterService:
             yield entity
 
     def counted(self) -> Iterator[p4r.Entity]:
-        """The cells that are not zero."""
+        """Yield the cells that are not zero."""
         for entity in self.read(p4r.CounterEntry()):
             if entity.counter_entry.data.packet_count or entity.counter_entry.data.byte_count:
                 yield entity
@@ -112,7 +112,7 @@ class RegisterService:
         return lambda: self._state.set_content(wanted, kept)
 
     def read(self, query: p4r.RegisterEntry, paused: Paused) -> Iterator[p4r.Entity]:
-        """The cells that a query selects.
+        """Yield the cells that a query selects.
 
         A packet could change one of more than one word while it is read: such cells are read within `paused()`, a few
         at a time.
@@ -129,7 +129,7 @@ class RegisterService:
             yield from map(self._entity, piece, values)
 
     def written(self) -> Iterator[p4r.Entity]:
-        """The cells that are not zero. Those of more than one word are whole while no packet runs."""
+        """Return the cells that are not zero. Those of more than one word are whole while no packet runs."""
         values = ((index, self._state.read(index)) for index in range(self._size))
         return (self._entity(index, value) for index, value in values if value)
 

@@ -114,7 +114,7 @@ class DigestService:
     # -- the data plane's side
 
     def add(self, records: Iterable[Record], now_ns: int) -> list[p4r.DigestList]:
-        """New records; the lists that are now full, in order."""
+        """Return new records; the lists that are now full, in order."""
         lists: list[p4r.DigestList] = []
         with self._lock:
             if self._entry is None:

@@ -51,7 +51,7 @@ class EntryKeys:
             raise invalid(f"{self._name}: the default entry has neither match fields nor a priority")
 
     def select(self, query: p4r.TableEntry) -> Iterator[TableEntry]:
-        """The entries, none of them default, that a query means. Raises `Refusal`."""
+        """Yield the entries, none of them default, that a query means. Raises `Refusal`."""
         if not query.match:
             for entry in self._state.entries():
                 if not query.priority or entry.priority == query.priority:

@@ -71,7 +71,7 @@ class MatchKey:
         return len(self._ids)
 
     def decode(self, fields: Iterable[p4r.FieldMatch]) -> tuple[Match, ...]:
-        """The whole key, don't-cares filled in. Raises `Refusal`."""
+        """Return the whole key, don't-cares filled in. Raises `Refusal`."""
         key = self._template.copy()
         seen = set()
         for field in fields:

@@ -81,12 +81,12 @@ class MeterService:
         return bring_back
 
     def configured(self) -> Iterator[p4r.Entity]:
-        """The cells that have a config."""
+        """Return the cells that have a config."""
         return (entity for entity in self.read(p4r.MeterEntry()) if entity.meter_entry.HasField("config"))
 
 
 def spec_of(meter: p4i.Meter | p4i.DirectMeter) -> p4i.MeterSpec:
-    """A meter's type and unit. The type may stand in an annotation alone, where p4c leaves it."""
+    """Return a meter's type and unit. The type may stand in an annotation alone, where p4c leaves it."""
     spec = p4i.MeterSpec()
     spec.CopyFrom(meter.spec)
     for annotation in meter.preamble.annotations:
@@ -95,7 +95,7 @@ def spec_of(meter: p4i.Meter | p4i.DirectMeter) -> p4i.MeterSpec:
 
 
 def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, what: str) -> MeterRates:
-    """The rates that a message asks for. Raises `Refusal`."""
+    """Return the rates that a message asks for. Raises `Refusal`."""
     for name, value, most in (
         ("cir", config.cir, MAX_RATE),
         ("pir", config.pir, MAX_RATE),

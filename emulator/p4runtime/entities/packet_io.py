@@ -41,7 +41,7 @@ class PacketHeader:
         self._padding_bits = self.size_bytes * 8 - bits
 
     def compose(self, metadata: Iterable[p4r.PacketMetadata]) -> bytes:
-        """The header's bytes; every field must be given exactly once. Raises `Refusal`."""
+        """Return the header's bytes; every field must be given exactly once. Raises `Refusal`."""
         given: dict[int, bytes] = {}
         for item in metadata:
             if item.metadata_id in given:
@@ -58,7 +58,9 @@ class PacketHeader:
         return (header << self._padding_bits).to_bytes(self.size_bytes, "big")
 
     def parse(self, frame: bytes) -> tuple[list[p4r.PacketMetadata], bytes]:
-        """The metadata and the payload of a frame that starts with this header. Raises `Refusal` when it is shorter."""
+        """Return the metadata and the payload of a frame that starts with this header. Raises `Refusal` when it is
+        shorter.
+        """
         if len(frame) < self.size_bytes:
             raise invalid(f"{self.name}: a frame of {len(frame)} bytes is shorter than the header of {self.size_bytes}")
         header = int.from_bytes(frame[: self.size_bytes], "big") >> self._padding_bits

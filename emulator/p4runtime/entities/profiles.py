@@ -49,7 +49,7 @@ class ProfileService:
     # -- table entries that use the profile
 
     def decode_reference(self, table: str, message: p4r.TableAction) -> TableAction:
-        """The action of an entry in an indirect table. Raises `EmulatorError`."""
+        """Return the action of an entry in an indirect table. Raises `EmulatorError`."""
         match message.WhichOneof("type"):
             case "action_profile_member_id":
                 self._check_style(table, one_shot=False)

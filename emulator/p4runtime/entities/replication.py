@@ -65,7 +65,7 @@ class ReplicationService:
                 raise invalid("packet replication engine entry without a multicast group or clone session")
 
     def read_all(self) -> Iterator[p4r.Entity]:
-        """Every group and session."""
+        """Yield every group and session."""
         yield from self._read_groups(0)
         yield from self._read_sessions(0)
 

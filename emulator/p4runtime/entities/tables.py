@@ -216,7 +216,7 @@ class TableService:
     # -- reading
 
     def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
-        """The entries that a query selects. Raises `Refusal` for one that makes no sense."""
+        """Yield the entries that a query selects. Raises `Refusal` for one that makes no sense."""
         if query.is_default_action:
             self._keys.check_default(query)
             if query.HasField("time_since_last_hit"):
@@ -242,7 +242,7 @@ class TableService:
             yield entity
 
     def read_counters(self, query: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
-        """Direct counters of the entries that a query names; NOT_FOUND when it names one that is not there."""
+        """Yield direct counters of the entries that a query names; NOT_FOUND when it names one that is not there."""
         self.direct.check_counter()
         for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
@@ -252,7 +252,7 @@ class TableService:
                 yield entity
 
     def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
-        """Direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
+        """Yield direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
         self.direct.check_meter()
         for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
@@ -267,7 +267,7 @@ class TableService:
         return bool(self._aging)
 
     def idle(self, now_ns: int) -> Iterator[p4r.IdleTimeoutNotification]:
-        """The entries without a hit for their timeout, since the last hit and since they were last told.
+        """Yield the entries without a hit for their timeout, since the last hit and since they were last told.
 
         It may run while entries are written.
         """

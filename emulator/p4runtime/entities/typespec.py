@@ -28,7 +28,7 @@ class ScalarType:
     """The object that holds values of this type, for messages."""
 
     def decode(self, data: p4d.P4Data) -> int:
-        """The value of a message. Raises `Refusal`."""
+        """Return the value of a message. Raises `Refusal`."""
         field = data.WhichOneof("data")
         expected = {"bit": "bitstring", "int": "bitstring", "bool": "bool", "enum": "enum_value"}[self.form]
         if field != expected:
@@ -60,7 +60,7 @@ class ScalarType:
 
 
 def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, what: str, depth: int = 0) -> ScalarType:
-    """The type that P4Info gives an object. Raises `Refusal` for one that no register of this switch holds."""
+    """Return the type that P4Info gives an object. Raises `Refusal` for one that no register of this switch holds."""
     match spec.WhichOneof("type_spec"):
         case "bitstring":
             bits = spec.bitstring

@@ -54,7 +54,7 @@ class ValueSetService:
         self._state.replace(members)
 
     def read(self) -> p4r.Entity:
-        """The set with all its members."""
+        """Return the set with all its members."""
         entity = p4r.Entity()
         message = entity.value_set_entry
         message.value_set_id = self.id
@@ -63,7 +63,7 @@ class ValueSetService:
         return entity
 
     def filled(self) -> Iterator[p4r.Entity]:
-        """The set, if it has members."""
+        """Yield the set, if it has members."""
         if self._state.members:
             yield self.read()
 

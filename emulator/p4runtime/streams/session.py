@@ -59,7 +59,7 @@ class Session:
         self._outbox.put(None)
 
     def messages(self) -> Iterator[bytes]:
-        """The messages to send, serialised, in order, until the stream is closed."""
+        """Yield the messages to send, serialised, in order, until the stream is closed."""
         while (data := self._outbox.get()) is not None:
             with self._counting:
                 self._waiting_bytes -= len(data)

@@ -22,7 +22,7 @@ MOMENTUM: Final = 0.99
 
 
 def coefficients(alphas: NDArray[np.float64], norms: NDArray[np.float64], memory: dict[str, Any]) -> Any:
-    """Factors of the workers' gradients, (n,), with a sum of 1.
+    """Return factors of the workers' gradients, (n,), with a sum of 1.
 
     Args:
         alphas: αᵢ by rank, (n,).

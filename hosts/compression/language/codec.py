@@ -155,6 +155,6 @@ class ProgramCodec(GatheredCodec):
         return self._program.decode(code, context.size)
 
     def code_bytes(self, size: int) -> int:
-        """Bytes of the code of as many normal numbers."""
+        """Return bytes of the code of as many normal numbers."""
         values = np.random.default_rng(0).standard_normal(size).astype(np.float32)
         return self._program.encode(values, Draws()).size

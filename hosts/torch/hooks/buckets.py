@@ -13,7 +13,7 @@ from ..layers import inner_ends
 
 
 def layer_cuts(bucket: dist.GradBucket) -> list[int]:
-    """Elements at which a bucket's layers begin, except the first."""
+    """Return elements at which a bucket's layers begin, except the first."""
     return inner_ends([gradient.numel() for gradient in bucket.gradients()])
 
 
@@ -36,13 +36,13 @@ def combining_group(group: Any) -> Any:
 
 
 def completed(tensor: torch.Tensor) -> Future[torch.Tensor]:
-    """A future that has its value."""
+    """Return a future that has its value."""
     future: Future[torch.Tensor] = Future()
     future.set_result(tensor)
     return future
 
 
 def only_tensor(future: Any) -> Future[torch.Tensor]:
-    """The future of the tensor itself, from that of a list with it."""
+    """Return the future of the tensor itself, from that of a list with it."""
     made: Future[torch.Tensor] = future.then(lambda done: done.value()[0])
     return made

@@ -87,7 +87,7 @@ def is_clone() -> bool:
 
 
 def examine(clone: bool) -> Iterator[Finding]:
-    """Every finding, what is required first."""
+    """Yield every finding, required ones first."""
     yield _python(clone)
     needed = _requirements(None) | (_requirements("dev") if clone else {})
     yield _packages(needed, clone)

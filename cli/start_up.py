@@ -41,7 +41,7 @@ class StartUp:
         self.end()
 
     def end(self) -> None:
-        """The start is over. May be repeated."""
+        """Collect garbage again, after the start. May be repeated."""
         if not gc.isenabled():
             gc.freeze()
             gc.enable()

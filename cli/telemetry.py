@@ -52,13 +52,13 @@ _console = Console(highlight=False, markup=False)
 
 @app.command(epilog=examples("weir telemetry runs seen.duckdb"))
 def runs(file: FileArgument, as_json: JsonOption = False) -> None:
-    """The controllers that were looked at."""
+    """List the controllers in the history."""
     _print(file, "SELECT run, title, fabric, began FROM runs ORDER BY run", [], as_json)
 
 
 @app.command(epilog=examples("weir telemetry links seen.duckdb"))
 def links(file: FileArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Every link's load, queue, latency, loss and age; fullest first."""
+    """Print every link's load, queue, latency, loss and age; fullest first."""
     _print(file, _LINKS, [_run_of(file, run)], as_json)
 
 
@@ -69,7 +69,7 @@ def link(
     run: RunOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One link over time."""
+    """Print one link over time."""
     from ..controller.live.history import run_query
 
     number = _run_of(file, run)
@@ -84,7 +84,7 @@ def link(
 
 @app.command(epilog=examples("weir telemetry events seen.duckdb"))
 def events(file: FileArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Moves, leases, lost switches and links, drops: in order."""
+    """Print moves, leases, lost switches and links, drops: in order."""
     _print(file, _EVENTS, [_run_of(file, run)], as_json)
 
 
@@ -94,7 +94,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, of the tables runs, links and events.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Any question, in SQL. Nothing is written to the file."""
+    """Answer any query in SQL. Nothing is written to the file."""
     _print(file, query, [], as_json)
 
 

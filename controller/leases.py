@@ -32,7 +32,7 @@ class Leases(Generic[Key]):
         self._renewed_ns[key] = now_ns
 
     def renew_all(self, now_ns: int) -> None:
-        """Those that have begun and not ended."""
+        """Renew all leases that have begun and not ended."""
         self._renewed_ns = dict.fromkeys(self._renewed_ns, now_ns)
 
     def end(self, key: Key) -> None:

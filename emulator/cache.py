@@ -25,7 +25,7 @@ _SOURCES: Final = ("abi.py", "bmv2", "cache.py", "compiler", "tables/rows.py")
 
 
 def directory() -> Path:
-    """`$WEIR_CACHE`, or `weir` in the user's cache directory."""
+    """Return `$WEIR_CACHE`, or `weir` in the user's cache directory."""
     chosen = os.environ.get("WEIR_CACHE")
     if chosen:
         return Path(chosen)

@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def control(arguments: Sequence[str]) -> None:
-    """`weir-switch ctl`: say something to a running switch and print its answer. Raises UsageError, EmulatorError."""
+    """Run `weir-switch ctl`: send a request to a running switch and print its answer. Raises UsageError,
+    EmulatorError.
+    """
     from .ports.control import default_socket, send_command
 
     path, device_id, line = parse_control(arguments)

@@ -319,7 +319,7 @@ class ProgramState:
         self._memory.bytes[:common] = other._memory.bytes[:common]
 
     def reset(self) -> None:
-        """Back to the state of a program just loaded."""
+        """Restore the state of a program just loaded."""
         for table in self._all.values():
             table.reset()
         for profile in self.action_profiles.values():

@@ -43,7 +43,7 @@ _IN_RECORD: Final = tuple(name for name in SwitchCounters._fields if name != "lo
 
 
 def read_counters(engine: Engine, record: Any) -> SwitchCounters:
-    """`record` is the switch's (`memory.SWITCH`)."""
+    """Return a switch's counters from its record (`memory.SWITCH`)."""
     loopback = int(record["loopback"]) * PRIORITIES
     return SwitchCounters(
         loopback_full=int(engine.queues.data[loopback]["drops"]),

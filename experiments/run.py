@@ -329,7 +329,7 @@ class _Phases:
         self._trees = cluster.job.trees
 
     def close(self) -> None:
-        """A phase ends now, and the next one begins."""
+        """End the present phase and begin the next one."""
         now_ns = self._cluster.now_ns
         busy_ns = {str(link.end): link.load * now_ns for link in self._cluster.figures.links()}
         lasted_ns = max(now_ns - self._start_ns, 1)

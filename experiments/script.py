@@ -118,7 +118,7 @@ class ScriptWorkload(ReplicatedJob):
 
 
 def script_digest(path: Path) -> str:
-    """SHA-256 of a script. Raises ExperimentError where it cannot be read."""
+    """Return the SHA-256 of a script. Raises ExperimentError where it cannot be read."""
     try:
         if path.exists() and not path.is_file():  # a device, say, that has no end
             raise ExperimentError(f"{path}: cannot be read as a workload's script (no plain file)")

@@ -16,7 +16,7 @@ ENDING: Final = ".py"
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    """Return the SHA-256 of a file, in hexadecimal digits. Raises OSError."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

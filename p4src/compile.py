@@ -106,7 +106,7 @@ def run_compiler(compiler: str, *options: str) -> subprocess.CompletedProcess[st
 
 
 def main() -> int:
-    """`python -m weir.p4src.build`: compile into `build/`. 0 when done, 2 when not."""
+    """Run `python -m weir.p4src.build`: compile into `build/`. 0 when done, 2 when not."""
     try:
         for program, lanes in LANES.items():
             compile_fabric(json_of(program), p4info_of(program), lanes)

@@ -129,7 +129,7 @@ class Fit:
         ]
 
     def refusals(self) -> list[str]:
-        """Reasons why it does not fit; empty if it does."""
+        """Return the reasons why a program does not fit; empty if it does."""
         late = [
             f"{gress} takes {count} stages of {self.chip_stages}"
             for gress, count in self.stages.items()
@@ -140,7 +140,9 @@ class Fit:
 
 
 def sources_digest(folder: str = "tofino") -> str:
-    """SHA-256 over the sources that a program for Tofino is made of, by name, without parts that it leaves out."""
+    """Return the SHA-256 over the sources that a program for Tofino is made of, by name, without parts that it
+    leaves out.
+    """
     digest = hashlib.sha256()
     if folder == "forest":
         for path in (*sources("common", "forest"), *(ROOT / name for name in _BORROWED)):
@@ -182,7 +184,7 @@ def keep(folder: Path, kept: Path) -> None:
 
 
 def check_parsers(assembly: str) -> None:
-    """Raises FitError where the back end has left out what parsers choose by, as p4c 1.2.5.16 does."""
+    """Raise FitError if the back end has left out what parsers choose by, as p4c 1.2.5.16 does."""
     if not re.search(r"^ +match: \[.*\b(half|byte\d)", assembly, re.MULTILINE):  # padding chooses by counters alone
         raise FitError(
             f"{BACK_END} writes parsers that choose nothing, a fault of this p4c: take one that has "

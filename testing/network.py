@@ -109,7 +109,9 @@ class Network:
         return frames
 
     def verify_packet(self, expected: Packet | Masked, host: str) -> None:
-        """PTF's: the next frame that comes to a host is this one (or matches this mask). Raises AssertionError."""
+        """Verify, as PTF does, that the next frame at a host is this one, or matches this mask. Raises
+        AssertionError.
+        """
         self._host(host)
         self.settle()
         if not self._arrivals[host]:
@@ -119,7 +121,7 @@ class Network:
             raise AssertionError(f"{host}: {frame.hex()} came; expected {_shown(expected)}")
 
     def verify_no_other_packets(self) -> None:
-        """PTF's: nothing else has come to any host. Raises AssertionError."""
+        """Verify, as PTF does, that no other frame has arrived at any host. Raises AssertionError."""
         self.settle()
         if left := {host: frames for host, frames in self._arrivals.items() if frames}:
             shown = "; ".join(f"{host}: {frame.hex()}" for host, frames in left.items() for _, frame in frames)

@@ -94,7 +94,7 @@ class PtfSwitch:
         return self._ends[port][0]
 
     def send(self, port: int, frame: bytes) -> None:
-        """A frame comes in through a port; returns when all that comes of it has left."""
+        """Send a frame into a port; return when all frames that result have left."""
         with self._lock:
             self._fabric.send(_host(port), frame)
             self._run_until(self._fabric.now_ns + 1)

@@ -74,7 +74,7 @@ class SwitchUnderTest:
         return Count(*entries.counter(matches_of(entries.schema, match), priority))
 
     def load_entries(self, file: str | PathLike[str]) -> None:
-        """All that a switch's runtime JSON says, as p4lang/tutorials write it.
+        """Load a switch's runtime JSON, in the format of p4lang/tutorials.
 
         Raises:
             EmulatorError: An entry is refused; names the file and the entry, counted from 0 as in the file's list.
@@ -127,12 +127,12 @@ class SwitchUnderTest:
     # --- replication, and the controller's packets ---
 
     def set_group(self, group: int, replicas: Mapping[int, int] | list[tuple[int, int]]) -> None:
-        """A multicast group: (port, instance) of each copy."""
+        """Set a multicast group: (port, instance) of each copy."""
         pairs = list(replicas.items()) if isinstance(replicas, Mapping) else replicas
         self.switch.replication.set_group(group, _replicas(pairs))
 
     def set_session(self, session: int, port: int) -> None:
-        """A clone session whose copies go to a port."""
+        """Set a clone session whose copies go to a port."""
         self.switch.replication.set_session(session, CloneSession((Replica(port),)))
 
     def packet_ins(self) -> list[bytes]:

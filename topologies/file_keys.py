@@ -211,8 +211,8 @@ class GeneratedKeys(Keys):
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of a fabric's file, generated from the models that read it: it refuses what `load_topology`
-    refuses.
+    """Return the JSON schema of a fabric's file, generated from the models that read it: it refuses what
+    `load_topology` refuses.
     """
     return TypeAdapter(FabricKeys | GeneratedKeys).json_schema(schema_generator=_AsWritten)
 

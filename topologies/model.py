@@ -61,7 +61,7 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """`s1-p3`, or `h1` for a host's only port 0. Raises `TopologyError`."""
+        """Parse `s1-p3`, or `h1` for a host's only port 0. Raises `TopologyError`."""
         if match := _ENDPOINT.fullmatch(text):
             return cls(match[1], int(match[2]))
         if _NAME.fullmatch(text):

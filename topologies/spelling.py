@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`, did you mean "…"?` for the known word that is most like this one; nothing where none is like it."""
+    """Return `, did you mean "…"?` for the known word that is most like this one; nothing where none is like it."""
     suggestion = closest(word, known)
     return f', did you mean "{suggestion}"?' if suggestion is not None else ""
 

@@ -46,7 +46,7 @@ class IdealJob:
         return self._due_ns[later] if later < len(self._due_ns) else None
 
     def called(self) -> None:
-        """A worker has made a call: sum what is whole."""
+        """Note a worker's call, and compute the sums to which all have contributed."""
         while all(len(driver.tensors) > len(self._due_ns) for driver in self._drivers):
             tensors = [driver.tensors[len(self._due_ns)] for driver in self._drivers]
             assert all(tensor is not None for tensor in tensors)

@@ -62,7 +62,7 @@ class LossCurve:
     """Each worker's last iteration."""
 
     def begin(self, worker: int, clock: int, samples: int, now_ns: int) -> Iteration:
-        """A worker begins an iteration."""
+        """Note that a worker begins an iteration."""
         iteration = self.current[worker] = Iteration(worker, clock, samples, now_ns)
         self.iterations.append(iteration)
         return iteration
@@ -87,7 +87,7 @@ class LossCurve:
         return self.updates % self.every == 0
 
     def reached_ns(self, loss: float) -> int | None:
-        """When the loss first was this or less; None: never."""
+        """Return the time in ns at which the loss first was this or less; None: never."""
         return next((point.time_ns for point in self.losses if point.loss <= loss), None)
 
     def idle_share(self) -> float:

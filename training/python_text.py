@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def topics() -> Sequence[str]:
-    """The topics' texts, in the order of their names."""
+    """Return the topics' texts, in the order of their names."""
     from pydoc_data.topics import topics as by_name
 
     return [by_name[name] for name in sorted(by_name)]

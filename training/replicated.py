@@ -44,17 +44,17 @@ class ReplicatedJob(ABC):
         return [self.gradient(worker, step) for worker in range(self.workers)]
 
     def apply(self, means: Sequence[Floats]) -> None:
-        """Worker i applies the mean gradient that reached worker i."""
+        """Apply to worker i the mean gradient that reached worker i."""
         for worker, mean in enumerate(means):
             self.apply_to(worker, mean)
 
     def digests(self) -> list[str]:
-        """SHA-256 of each worker's weights: equal strings are equal bits."""
+        """Return the SHA-256 of each worker's weights: equal strings are equal bits."""
         return [digest(self.weights(worker)) for worker in range(self.workers)]
 
 
 def digest(values: Floats) -> str:
-    """SHA-256 of an array's bits."""
+    """Return the SHA-256 of an array's bits."""
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 

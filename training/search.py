@@ -118,7 +118,7 @@ class RandomSource:
         }
 
     def observe(self, trial: Trial, *, ended: bool) -> None:
-        """Draws do not depend on results."""
+        """Do nothing: draws do not depend on results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def has_valid_checksum(headers: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def linear_check(lanes: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.uint32]:
-    """Σ rᵢ·vᵢ + r₂₅₆·weight mod 2³²: linear, so the check of a wrapped sum is the wrapped sum of the checks.
+    """Return Σ rᵢ·vᵢ + r₂₅₆·weight mod 2³²: linear, so the check of a wrapped sum is the wrapped sum of the checks.
 
     lanes: integers (n, lanes) of any byte order; weight: integers (n,). Returns uint32 (n,). Where there are fewer than
     256 lanes, it is as if the others were 0.
@@ -179,7 +179,7 @@ def make_tag(generation: int, round_number: Integers) -> Integers:
 
 
 def split_tag(tag: Integers) -> tuple[Integers, Integers]:
-    """(generation, chunk) of a tag. Arrays should be signed: `headers["tag"].astype(np.int64)`."""
+    """Return (generation, chunk) of a tag. Arrays should be signed: `headers["tag"].astype(np.int64)`."""
     return tag >> CHUNK_BITS, tag & (CHUNKS - 1)
 
 

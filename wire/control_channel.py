@@ -38,7 +38,9 @@ class Tls:
     """The certificates that the other side's must be signed by."""
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Clients without a good certificate are refused. Raises WireError for files that cannot be read, or used."""
+        """Return the server's credentials. Clients without a valid certificate are refused. Raises WireError for
+        files that cannot be read, or used.
+        """
         import grpc
 
         self.check()
@@ -46,7 +48,7 @@ class Tls:
         return grpc.ssl_server_credentials([pair], _read(self.authority), require_client_auth=True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Raises WireError for files that cannot be read, or used."""
+        """Return the client's credentials. Raises WireError for files that cannot be read, or used."""
         import grpc
 
         self.check()

@@ -49,25 +49,25 @@ _load_8, _load_16, _load_32, _load_64 = map(_big_endian, (types.uint8, types.uin
 
 @native
 def byte_at(data: NDArray[np.uint8], at: int) -> np.int64:
-    """8 bits, all ones included. A place is never one from the array's end."""
+    """Read 8 bits, all ones included. A place is never one from the array's end."""
     return np.int64(_load_8(data, at))
 
 
 @native
 def plain_at(data: NDArray[np.uint8], at: int) -> np.int64:
-    """16 bits, all ones included."""
+    """Read 16 bits, all ones included."""
     return np.int64(_load_16(data, at))
 
 
 @native
 def word_at(data: NDArray[np.uint8], at: int) -> np.int64:
-    """32 bits, all ones included."""
+    """Read 32 bits, all ones included."""
     return np.int64(_load_32(data, at))
 
 
 @native
 def long_at(data: NDArray[np.uint8], at: int) -> np.int64:
-    """64 bits, as a number with a sign: all ones are −1."""
+    """Read 64 bits, as a number with a sign: all ones are −1."""
     return np.int64(_load_64(data, at))
 
 
@@ -133,7 +133,7 @@ def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[
 
 @native
 def read_hop(data: NDArray[np.uint8], base: int, at: NDArray[np.int64], record: Any) -> None:
-    """One hop's words, from `base` on, into a HOP."""
+    """Read one hop's words, from `base` on, into a HOP."""
     record.node_id = number_at(data, base + at[0], 4) if at[0] >= 0 else -1
     record.ingress_port = number_at(data, base + at[1], 2) if at[1] >= 0 else -1
     record.egress_port = number_at(data, base + at[1] + 2, 2) if at[1] >= 0 else -1

@@ -157,7 +157,7 @@ class Nic:
 
     @classmethod
     def of(cls, port: Endpoint, streams: Sequence[Uncontrolled], control: TokenBucket) -> Nic:
-        """`streams` are all of one host, which knows when it sends what."""
+        """Return the NIC of one host that sends `streams`, which knows when it sends what."""
         together = PairTraffic.of([(stream, ()) for stream in streams])
         return cls(
             port,
@@ -399,6 +399,6 @@ def declared_pairs(
 
 
 def listed(pairs: Sequence[DeclaredPair]) -> str:
-    """Up to three entries in words, and the number of the others."""
+    """Return up to three entries in words, and the number of the others."""
     more = f"; and {len(pairs) - _LISTED} more" if len(pairs) > _LISTED else ""
     return "; ".join(pair.text for pair in pairs[:_LISTED]) + more

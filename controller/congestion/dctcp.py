@@ -15,22 +15,22 @@ import math
 
 
 def dctcp_largest_queue(threshold: float, flows: int) -> float:
-    """K + N: every flow adds its packet before the mark of the K-th comes back."""
+    """Return K + N, the largest queue in packets: every flow adds its packet before the mark of the K-th comes back."""
     return threshold + flows
 
 
 def dctcp_amplitude(product: float, threshold: float, flows: int) -> float:
-    """½·√(2N(B + K)): how far the queue falls after its top."""
+    """Return ½·√(2N(B + K)): the packets by which the queue falls after its top."""
     return math.sqrt(2 * flows * (product + threshold)) / 2
 
 
 def dctcp_least_queue(product: float, threshold: float, flows: int) -> float:
-    """Below 0 the link falls idle."""
+    """Return the smallest queue in packets; below 0 the link falls idle."""
     return dctcp_largest_queue(threshold, flows) - dctcp_amplitude(product, threshold, flows)
 
 
 def dctcp_least_threshold(product: float) -> float:
-    """B/7: above it the link is never idle, however many flows there are."""
+    """Return B/7 in packets: with a threshold above it the link is never idle, however many flows there are."""
     return product / 7
 
 

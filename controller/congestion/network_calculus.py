@@ -82,7 +82,7 @@ def left_by_priority(link_rate: float, priority: TokenBucket, frame: float) -> R
 
 
 def delay_bound(arrival: TokenBucket, service: RateLatency) -> float:
-    """T + σ/R, in seconds; infinite if ρ > R ([LBT] theorem 1.4.2)."""
+    """Return T + σ/R, in seconds; infinite if ρ > R ([LBT] theorem 1.4.2)."""
     return service.latency_s + arrival.burst / service.rate if arrival.rate <= service.rate else math.inf
 
 
@@ -99,7 +99,7 @@ def peak_limited_backlog(arrival: TokenBucket, peak: TokenBucket, service: RateL
 
 
 def windowed_backlog(windows: float, arrival: TokenBucket, service: RateLatency) -> float:
-    """(ΣW + σ + R·T)/(1 − ρ/R): theorem 2 of docs/queue-bounds.md.
+    """Return the backlog in packets, (ΣW + σ + R·T)/(1 − ρ/R): theorem 2 of docs/queue-bounds.md.
 
     At most ΣW packets of flows with windows are anywhere, and all that the others sent while the oldest packet waited
     is behind it. Infinite if ρ ≥ R.
@@ -112,7 +112,7 @@ def windowed_backlog(windows: float, arrival: TokenBucket, service: RateLatency)
 def marked_backlog(
     threshold: int, windows: float, congested_windows: float, arrival: TokenBucket, service: RateLatency
 ) -> float:
-    """K + ΣW + Σw + σ + R·T: theorem 3 of docs/queue-bounds.md.
+    """Return the backlog in packets, K + ΣW + Σw + σ + R·T: theorem 3 of docs/queue-bounds.md.
 
     Packets that find K or more in the queue carry the window w in place of W, and Σw ≤ `marked_windows`.
     """
@@ -120,7 +120,7 @@ def marked_backlog(
 
 
 def marked_windows(threshold: float, share: float, min_product: float = 0.0) -> float:
-    """(1 − u)·(K + B): the largest Σw of theorem 3, which does not exceed the rate that others leave.
+    """Return (1 − u)·(K + B): the largest Σw of theorem 3, which does not exceed the rate that others leave.
 
     B is that of the shortest round trip: a packet that finds K in the queue is under way for as long as K + B packets
     take. `share` is u.

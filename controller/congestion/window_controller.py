@@ -172,7 +172,7 @@ class WindowController:
         self._held = held
 
     def withdraw(self) -> None:
-        """The last change did not happen: no host was told of it."""
+        """Undo the last change, which was sent to no host."""
         self._known = self._before
 
     def note_held(self, switches: Collection[str], now_ns: int) -> None:

@@ -72,7 +72,7 @@ class Journal:
         return bool(self._changed)
 
     def change(self, number: int) -> None:
-        """A job has changed, or ended: `write_jobs` is due."""
+        """Note that a job has changed or ended, so that `write_jobs` is due."""
         if self._journal is not None:
             self._changed.add(number)
 
@@ -88,7 +88,7 @@ class Journal:
             self._changed.discard(number)
 
     def write_fabric(self, down: Collection[Endpoint], lost: Collection[str]) -> None:
-        """The links that are down, and the switches that are lost. Raises JournalError."""
+        """Write the links that are down, and the switches that are lost. Raises JournalError."""
         if self._journal is not None:
             self._journal.put(_FABRIC, "down", sorted([end.node, end.port] for end in down))
             self._journal.put(_FABRIC, "lost", sorted(lost))
@@ -99,7 +99,7 @@ class Journal:
             self._journal.put(_QUEUED, str(number), record)
 
     def write_models(self, models: Mapping[str, tuple[str, int]]) -> None:
-        """The model of each switch: its text, and its bank. Raises JournalError."""
+        """Write the model of each switch: its text, and its bank. Raises JournalError."""
         if self._journal is not None:
             for name in {*self._all(_MODEL), *models}:
                 self._journal.put(_MODEL, name, list(models[name]) if name in models else None)
@@ -153,7 +153,7 @@ class Journal:
         }
 
     def jobs(self) -> Iterator[tuple[int, JobRecord, Mapping[str, Any]]]:
-        """(number, record, application data). Raises JournalError for a malformed record."""
+        """Yield (number, record, application data). Raises JournalError for a malformed record."""
         kept = self._all(_KEPT)
         for number, saved in self._all(_JOB).items():
             try:
@@ -174,7 +174,7 @@ class Journal:
         ]
 
     def misfit(self, number: int | str, error: Exception) -> JournalError:
-        """A job of the journal cannot go on."""
+        """Return the error of a job of the journal that cannot go on."""
         return JournalError(f"{self._where}job {number} cannot go on: {error}")
 
     def _read(self, what: str, read: Callable[[Any], T], saved: Any) -> T:

@@ -198,7 +198,7 @@ class Move:
         return frozenset(self._resumes) if self.phase is MigrationPhase.RESUMING else frozenset()
 
     def mark_lost(self, addresses: Iterable[int], now_ns: int) -> None:
-        """These hosts are gone for good, whatever they have answered; of those that take no part, nothing happens.
+        """Exclude these hosts for good, whatever they have answered; of those that take no part, nothing happens.
 
         Raises MoveError when no worker is left.
         """
@@ -220,7 +220,7 @@ class Move:
             self._settle()
 
     def held(self, address: int, held: Held) -> bool:
-        """Return a host's answer to Pause; whether it was waited for. One that is repeated, late or from another
+        """Record a host's answer to Pause; return True if it was awaited. One that is repeated, late or from another
         move changes nothing.
         """
         if address not in self._workers | self._servers:
@@ -242,8 +242,8 @@ class Move:
         return True
 
     def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int, joining: Collection[int] = ()) -> None:
-        """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
-        the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
+        """Resume after the switches hold the new plan, with these plans, one for each surviving worker and each
+        server of the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
         """
         if self.phase is not MigrationPhase.SETTLING:
             raise MoveError(f"cannot resume while {self.phase.value}", place=f"job {self.job}", value=self.phase)
@@ -287,7 +287,9 @@ class Move:
         self.phase = MigrationPhase.RESUMING
 
     def resumed(self, address: int, generation: int) -> bool:
-        """A host confirms its Resume; whether that was waited for. A copy from an earlier move changes nothing."""
+        """Record that a host confirms its Resume; return True if that was awaited. A copy from an earlier move
+        changes nothing.
+        """
         resume = self._resumes.get(address)
         if resume is None or (resume.plan if isinstance(resume, Resume) else resume).generation != generation:
             return False

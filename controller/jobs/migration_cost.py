@@ -30,7 +30,8 @@ RISK: Final = 0.02
 
 
 def seconds_to_break_even(cost_s: float, saved: Sequence[float], ages: Sequence[float], span: float) -> float:
-    """Seconds until a move of this cost is earned, if readings stay as the last one; 0: it is, ∞: it never will be.
+    """Return the seconds until a move of this cost is earned, if readings stay as the last one; 0: it is, ∞: it
+    never will be.
 
     Args:
         cost_s: Cost of the move in seconds.

@@ -199,9 +199,7 @@ class Migrator:
     # --- lost hosts ---
 
     def mark_lost(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
-        """These hosts failed, each for its reason, and are out for good: go on without them as the job's policy has
-        it.
-        """
+        """Exclude failed hosts for good, each with its reason, and go on without them as the job's policy has it."""
         lost = {host: why for host, why in hosts.items() if host not in job.gone}
         if not lost:
             return
@@ -258,7 +256,7 @@ class Migrator:
     # --- how it moves ---
 
     def held(self, number: int, host: str, held: Held) -> None:
-        """A host's answer to Pause. Raises ControllerError for a host that was never in the job."""
+        """Process a host's answer to Pause. Raises ControllerError for a host that was never in the job."""
         job = self._jobs[number]
         job.check_part(host)
         if job.move is None or host in job.gone:
@@ -270,8 +268,8 @@ class Migrator:
             self._jobs.abort(number, str(error))
 
     def resumed(self, number: int, host: str, generation: int, now_ns: int) -> None:
-        """A host goes on in this generation. A copy of an earlier confirmation changes nothing. With the last one the
-        move is over, so that whatever comes next begins another.
+        """Record that a host goes on in this generation. A copy of an earlier confirmation changes nothing. With the
+        last one the move is over, so that whatever comes next begins another.
         """
         job = self._jobs[number]
         if job.move is None:

@@ -101,7 +101,7 @@ class HistoryFile:
                 self._database.close()
 
     def begin(self, fabric: Mapping[str, Any]) -> None:
-        """Another controller is looked at, over this fabric (`picture.fabric_picture`). Raises as `add`."""
+        """Switch to another controller, over this fabric (`picture.fabric_picture`). Raises as `add`."""
         with self._failing():
             self._write()
             self._run = self._one("SELECT nextval('run_numbers')")
@@ -218,7 +218,7 @@ class HistoryFile:
 
 
 def run_query(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The names of the columns and the rows that a query gives. Nothing is written to the file.
+    """Return the names of the columns and the rows that a query gives. Nothing is written to the file.
 
     Raises ControllerError for a file that cannot be read, and for a query that DuckDB refuses.
     """

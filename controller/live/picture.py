@@ -64,7 +64,7 @@ class LiveView:
         self._drops = {}
 
     def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
-        """Packets dropped so far, by reason."""
+        """Set the packets dropped so far, by reason."""
         self._drops = dict(drops)
         self.events.update_drops(drops, now_ns)
 

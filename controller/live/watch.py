@@ -39,7 +39,7 @@ class Watch:
         self._due_s = 0.0
 
     def begin(self, topology: Topology, title: str, now_ns: int = 0) -> None:
-        """Another controller is looked at, which begins now; its fabric is shown under this title."""
+        """Switch to another controller, which begins now; its fabric is shown under this title."""
         self._view.begin_anew(now_ns, title)
         self._due_s = 0.0
         fabric = fabric_picture(topology, title)
@@ -63,7 +63,7 @@ class Watch:
         return self._history.seen()  # earlier data
 
     def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
-        """Packets dropped so far, by reason."""
+        """Set the packets dropped so far, by reason."""
         self._view.update_drops(drops, now_ns)
 
     def refresh(self, controller: Controller, now_ns: int, doing: str = "") -> None:

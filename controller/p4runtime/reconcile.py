@@ -101,7 +101,7 @@ async def verify(session: SwitchSession, desired: SwitchState) -> Diff:
 async def reconcile_all(
     sessions: Mapping[str, SwitchSession], desired: Mapping[str, SwitchState]
 ) -> Mapping[str, Diff]:
-    """`reconcile` every switch of the plan at once. All are tried; then the first error is raised, if any."""
+    """Reconcile every switch of the plan at once. All are tried; then the first error is raised, if any."""
     if missing := desired.keys() - sessions.keys():
         raise ControllerError(
             f"no session with {', '.join(sorted(missing))}, which the plan writes to", value=tuple(sorted(missing))

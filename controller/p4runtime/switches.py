@@ -52,7 +52,7 @@ class Switches:
         self._restarted: set[str] = set()
 
     def mark_lost(self, names: Iterable[str]) -> None:
-        """These were lost when the controller died: they are until their session stands."""
+        """Mark switches as lost until their session stands, as they were when the controller died."""
         self.lost = frozenset(name for name in names if name in self.sessions and not self.sessions[name].is_up)
         for name in self.lost:
             self._leases.end(name)

@@ -37,7 +37,7 @@ class GenerationHistory:
         return _generation(self.count + 1)
 
     def go(self, generation: int, switches: Iterable[str]) -> None:
-        """The job goes on in this generation, which is the next one or one soon after, in these switches."""
+        """Continue the job in this generation, which is the next one or one soon after, in these switches."""
         while self.count == 0 or _generation(self.count) != generation:
             self.count += 1
         for switch in switches:

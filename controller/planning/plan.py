@@ -364,7 +364,7 @@ def round_bytes(topology: Topology) -> int:
 
 
 def rounds_of_step(spec: JobSpec, topology: Topology) -> tuple[int, int]:
-    """(P, C): the scale rounds and the rounds with lanes of a step of one tensor with the job's bytes."""
+    """Return (P, C): the scale rounds and the rounds with lanes of a step of one tensor with the job's bytes."""
     each = round_bytes(topology)
     chunks = spec.gradient_bytes / (each + SCALE_ROUND_BYTES)
     if chunks > spec.window:

@@ -246,7 +246,7 @@ class Planner:
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False
     ) -> Problem:
-        """`everywhere`: as if all switches were empty."""
+        """Return the placement problem of a job; `everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
         unreachable = self._lost | self.out_of_reach
         barred = unreachable | {name for name in room if not self.history(spec.job).may_use(name)}

@@ -202,7 +202,7 @@ def first_messages(running: RunningJob) -> dict[str, pb.ToHost]:
 
 
 def model_list(models: Models, topology: Topology) -> pb.ModelList:
-    """The model of each switch, in the order of names."""
+    """Return the model of each switch, in the order of names."""
     return pb.ModelList(
         models=[
             pb.ModelState(

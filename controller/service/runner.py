@@ -102,8 +102,8 @@ class Runner:
         return await future
 
     async def run(self) -> None:
-        """Never returns. An error of the controller is logged, and the tick tried again; but NotPrimary, when another
-        controller has taken over, ends it, and so does any other error.
+        """Run until cancelled. An error of the controller is logged, and the tick tried again; but NotPrimary, when
+        another controller has taken over, ends it, and so does any other error.
         """
         watch = asyncio.create_task(self._watch(), name="stalls")
         try:

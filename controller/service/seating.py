@@ -93,7 +93,7 @@ class Seating:
                 runner.post(partial(controller.finish, job))
 
     def add(self, seats: JobSeats) -> None:
-        """The seats of a job that was admitted."""
+        """Add the seats of a job that was admitted."""
         self.jobs[seats.job] = seats
         self.ended.pop(seats.job, None)
 
@@ -156,7 +156,7 @@ class Seating:
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
 
     def attend(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:
-        """A host sits down; when it is the last one, the job starts."""
+        """Open a host's stream; with the last host of a job, the job starts."""
         if seat.stream is not None:
             seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
         if not generation:  # perhaps another process than before, whose heartbeats are numbered from 0 again
@@ -276,7 +276,7 @@ class Seating:
         self._post(job, lambda now_ns: members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
 
     def poll_heartbeats(self) -> None:
-        """Those that have come through the fabric."""
+        """Process heartbeats that have arrived through the fabric."""
         if self._heartbeats_from is None:
             return
         for address, payload in self._heartbeats_from.receive():
@@ -310,7 +310,7 @@ class Seating:
             await self.end(seats.job, "all workers have left", now_ns)
 
     def hang_up(self, seats: JobSeats, seat: Seat) -> None:
-        """A host has ended its stream: one that is done is taken out of the job."""
+        """Handle the end of a host's stream: one that is done leaves the job."""
         if seat.left:
             self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
 

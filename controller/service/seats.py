@@ -60,7 +60,7 @@ class Seat:
             self.stream.send(message)
 
     def finish(self, last: pb.ToHost) -> None:
-        """The job is over for this host."""
+        """End the job for this host."""
         if self.last is None:
             self.last = last
             self.send(last)

@@ -45,7 +45,7 @@ class HostStream:
         self._changed.set()
 
     def end(self, failure: tuple[grpc.StatusCode, str] | None = None) -> None:
-        """After what was sent so far."""
+        """End the stream after the messages sent so far."""
         self.failure = failure
         self._ended = True
         self._changed.set()

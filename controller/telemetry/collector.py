@@ -158,7 +158,7 @@ class ReportCollector:
     # --- receiving ---
 
     def receive(self, datagrams: Iterable[bytes], now_ns: int) -> None:
-        """UDP payloads that have come, in this order."""
+        """Process UDP payloads in the order of their arrival."""
         together = list(datagrams)
         lengths = np.array(list(map(len, together)), np.int64)
         starts = lengths.cumsum() - lengths
@@ -188,7 +188,7 @@ class ReportCollector:
         count: int,
         now_ns: int,
     ) -> None:
-        """The first `count` datagrams, which lie in `data` at these places."""
+        """Process the first `count` datagrams, which lie in `data` at these places."""
         read_reports(
             data.ctypes.data,
             data.size,
@@ -305,7 +305,7 @@ class ReportCollector:
     # --- as a source of the links' state ---
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
-        """NaN for each link: lost reports say nothing about the loss of the links that they describe."""
+        """Return NaN for each link: lost reports say nothing about the loss of the links that they describe."""
         return np.full(len(self._links.links), np.nan)
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:

@@ -197,7 +197,7 @@ def stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
 
 @native
 def flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.int64, np.int64]:
-    """FLOW's addresses and ports of the packet at `ip` as its hosts know them, without INT's changes.
+    """Return FLOW's addresses and ports of the packet at `ip` as its hosts know them, without INT's changes.
 
     Ports are −1 if it is not IPv4.
     """

@@ -159,7 +159,7 @@ def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old:
 def update_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
-    """REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
+    """Enter REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
     arrays = LinkArrays(
         carray(capacity, (link_count,), np.float64),
         carray(links, (link_count,), LINK),

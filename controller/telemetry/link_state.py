@@ -100,13 +100,13 @@ class LinkState:
         return depths
 
     def pop_peaks(self) -> NDArray[np.float64]:
-        """(n, classes): the greatest depth in packets that each queue was reported with since the last call."""
+        """Return the greatest depth in packets (n, classes) that each queue was reported with since the last call."""
         peaks: NDArray[np.float64] = self._queues["peak"] * self._depth_unit[:, None]
         self._queues["peak"] = 0.0
         return peaks
 
     def pop_highs(self) -> NDArray[np.float64]:
-        """(n, classes): `high` of each queue, which from now on is counted from the present depth."""
+        """Return `high`, (n, classes), of each queue, which from now on is counted from the present depth."""
         highs: NDArray[np.float64] = self.queues["high"]
         self._queues["high"] = self._queues["depth"]
         return highs
@@ -129,7 +129,7 @@ class LinkState:
         return frozenset(self.links[i] for i in np.flatnonzero(self._watched))
 
     def update(self, reports: NDArray[np.void]) -> None:
-        """REPORT (n,), of one link the oldest first."""
+        """Update the links' state from REPORT (n,), of one link the oldest first."""
         assert reports.dtype == REPORT
         assert reports.flags.c_contiguous
         update_links(reports.ctypes.data, len(reports), *self.into)
@@ -208,7 +208,7 @@ def units_of(target: Target) -> tuple[float, float]:
 def own_traffic(
     streams: Mapping[Endpoint, float], rounds_per_second: float, round_bytes: float
 ) -> dict[Endpoint, float]:
-    """bit/s that a job itself puts on each link: its streams there times its goodput in rounds.
+    """Return the bit/s that a job itself puts on each link: its streams there times its goodput in rounds.
 
     `streams` is a plan's (`JobPlan.streams`): where it is not known which of equal links a stream takes, it is shared
     evenly, so that the sum over these links is right and each one's error is at most the stream. Repeated packets are

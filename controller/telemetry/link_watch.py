@@ -57,7 +57,7 @@ class LinkWatch:
         self._in_a_row = [_BACK_AFTER] * len(self._probes)
 
     def mark_down(self, links: Collection[Endpoint], now_ns: int) -> None:
-        """These were down when the controller died: they are until they answer."""
+        """Mark links as down until they answer, as they were when the controller died."""
         for probe in self._probes if self.deadline_ns is not None else ():
             if probe.certain[0] in links:
                 self._heard_ns[probe.index], self._in_a_row[probe.index] = now_ns - self._lease_ns, 0
@@ -79,8 +79,8 @@ class LinkWatch:
             self._heard_ns[at] = now_ns
 
     def send(self, now_ns: int, without: Collection[str]) -> Iterator[tuple[str, int, bytes]]:
-        """(switch, egress port, frame) of all probes, if they are due. `without`: switches that cannot be spoken to, so
-        that nothing is known of their links, which stay as they are.
+        """Yield (switch, egress port, frame) of all probes, if they are due. `without`: switches that cannot be
+        spoken to, so that nothing is known of their links, which stay as they are.
         """
         if self.deadline_ns is None or now_ns < self.deadline_ns:
             return

@@ -51,7 +51,7 @@ class ProbeReports:
         return self._cost + self._gone + self._load((self._sent["fate"] == LOST).sum(axis=1))
 
     def expect(self, probes: Sequence[Probe]) -> None:
-        """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
+        """Expect these probes from now on. A link that none of them crosses is down and no longer watched."""
         self._give_up(slice(None))
         self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
         index = {link: at for at, link in enumerate(self._links.links)}
@@ -76,7 +76,7 @@ class ProbeReports:
         )
 
     def send_all(self, now_ns: int) -> int:
-        """All probes are being sent now; the sequence number that they carry."""
+        """Note that all probes are sent now; return the sequence number that they carry."""
         sequence = self._next_sequence
         self._next_sequence = (sequence + 1) % SEQUENCES
         self._give_up(slice(sequence % REMEMBERED, sequence % REMEMBERED + 1))
@@ -91,8 +91,8 @@ class ProbeReports:
         return int(self._tally["used"][0])
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
-        """(links,): the smallest share of lost probes among the probes that surely cross each link; 0 while none is
-        decided.
+        """Return, by link (links,), the smallest share of lost probes among the probes that surely cross each link;
+        0 while none is decided.
 
         A probe is lost when it takes three periods longer than the newest that came by its path: behind a queue that
         holds it for many periods it is late.
@@ -115,7 +115,7 @@ class ProbeReports:
         return frozenset(self._links.links[index] for index in np.flatnonzero(self._crosses[back].any(axis=0)))
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
-        """A lost probe is a lost report."""
+        """Return the share of lost reports (links,): that of lost probes."""
         return self.loss(now_ns)
 
     def _give_up(self, columns: slice) -> None:

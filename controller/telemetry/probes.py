@@ -111,7 +111,7 @@ def probe_bytes(hops: int) -> int:
 
 
 def payload_of(frame: bytes) -> tuple[int, int]:
-    """(index, sequence) of one probe that has come back, of `PAYLOAD_BYTES` bytes or more."""
+    """Return (index, sequence) of one probe that has come back, of `PAYLOAD_BYTES` bytes or more."""
     index, sequence = _PAYLOAD.unpack_from(frame, len(frame) - PAYLOAD_BYTES)
     return index, sequence
 

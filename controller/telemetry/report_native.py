@@ -125,8 +125,8 @@ _first_place_of = native(_first_place)
 
 
 def hash_table(keys: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(a power of two, 2): these keys, none below 0, with their values, where `_found` finds them. Searching a row of
-    them would take a branch for each step, of which every other one is guessed wrongly.
+    """Return a table (a power of two, 2) of these keys, none below 0, with their values, where `_found` finds them.
+    Searching a row of them would take a branch for each step, of which every other one is guessed wrongly.
     """
     size = 4 << len(keys).bit_length()  # mostly found at the first place
     table = np.full((size, 2), -1, np.int64)

@@ -74,6 +74,6 @@ class Snapshot:
 
 
 def listed(names: Iterable[object]) -> str:
-    """The first of them in order, and how many more there are: a whole fabric's links are too many for a line."""
+    """Return the first links in order, and the number of the others: a whole fabric's links are too many for a line."""
     ordered = sorted(map(str, names))
     return ", ".join(ordered[:_NAMED]) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")

@@ -48,7 +48,7 @@ def items_of(item: JsonObject, key: str) -> Any:
 
 
 def where_of(item: JsonObject, fallback: str) -> str:
-    """`file.p4:line` of an item, from its `source_info`."""
+    """Return `file.p4:line` of an item, from its `source_info`."""
     info = item.get("source_info")
     return f"{info['filename']}:{info['line']}" if info and info.get("filename") else fallback
 

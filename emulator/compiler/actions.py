@@ -415,7 +415,7 @@ def _align(place: RegisterPlace) -> int:
 
 
 def add_to_counter(frame: Frame, cell: IRValue) -> None:
-    """One packet more, and its bytes, in a (packets, bytes) pair."""
+    """Add one packet and its bytes to a (packets, bytes) pair."""
     builder = frame.builder
     for offset, amount in ((0, const(64, 1)), (8, frame.load_packet("length", 64))):
         place = frame.at(cell, offset)

@@ -64,7 +64,7 @@ def swap(builder: IRValue, value: IRValue) -> IRValue:
 
 
 def describe(header: Header, name: str) -> tuple[int, int, bool]:
-    """(bit offset, width, signed) of a field; a varbit field lies behind the others."""
+    """Return (bit offset, width, signed) of a field; a varbit field lies behind the others."""
     if name == "$valid$":
         return 0, 1, False
     offset = 0
@@ -175,7 +175,7 @@ class Frame:
         return self.describe(target)[1]
 
     def describe(self, target: Field) -> tuple[int, int, bool]:
-        """(bit offset in its header, width, signed)."""
+        """Return (bit offset in its header, width, signed)."""
         return describe(self.document.headers[target.header], target.name)
 
     def load(self, target: Field) -> IRValue:

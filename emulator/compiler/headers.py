@@ -12,7 +12,7 @@ from .layout import header_storage
 
 
 def add_header(frame: Frame, place: HeaderPlace) -> None:
-    """A header that was invalid becomes valid with all fields 0."""
+    """Make a header valid; one that was invalid has all fields 0."""
     fresh, after = frame.block("fresh_header"), frame.block("has_header")
     frame.builder.cbranch(frame.is_valid_at(place), after, fresh)
     frame.builder.position_at_end(fresh)
@@ -68,7 +68,7 @@ def columns_of(frame: Frame, stack: str) -> tuple[str, ...]:
 
 
 def shift_stack(frame: Frame, stack: str, count: int) -> None:
-    """P4's push_front (count > 0) and pop_front (count < 0): every element moves, new ones are invalid."""
+    """Apply P4's push_front (count > 0) and pop_front (count < 0): every element moves, new ones are invalid."""
     builder = frame.builder
     depth = 0
     for column in columns_of(frame, stack):

@@ -184,7 +184,7 @@ def _headers_read(document: Document) -> set[str]:
 
 
 def digest_places(digest: Digest, document: Document) -> tuple[tuple[int, int], ...]:
-    """(byte offset in a slot, width in bits) of each field."""
+    """Return (byte offset in a slot, width in bits) of each field."""
     places, offset = [], 0
     for field in digest.fields:
         places.append((offset, document.width(field)))

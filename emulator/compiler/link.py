@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 
 
 def host_machine() -> Any:
-    """LLVM's target machine that makes object code for this processor, to be linked by `link`."""
+    """Return LLVM's target machine that makes object code for this processor, to be linked by `link`."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(

@@ -144,7 +144,7 @@ class _Lookup:
         builder.ret(best)
 
     def ranges(self) -> None:
-        """Entries one by one in their order; the first that matches is the best."""
+        """Compare entries one by one in their order; the first that matches is the best."""
         builder, layout = self.builder, self.layout
         count = self._load(self.index, 0)
         entry = builder.block

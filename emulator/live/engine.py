@@ -150,7 +150,7 @@ class LiveEngine(Engine):
             self._closed_taps.append(index)
 
     def close(self) -> None:
-        """After the loop has ended for good."""
+        """Free the loop's resources, after it has ended for good."""
         os.close(self.wake_fd)
         self.wake_fd = NONE
 

@@ -133,8 +133,8 @@ def serve(live: Any, world: Any) -> Any:
 
 @native
 def entry(address: Any, operation: Any) -> Any:
-    """`int64 entry(WORLD *world, int64 operation)`: all operations of `emulator.runtime.loop`, and OP_LIVE, for which
-    `WORLD.at` is the LIVE record.
+    """Run `int64 entry(WORLD *world, int64 operation)`: all operations of `emulator.runtime.loop`, and OP_LIVE, for
+    which `WORLD.at` is the LIVE record.
 
     Returns a status of `emulator.runtime.memory`.
     """

@@ -18,7 +18,7 @@ Guard = Callable[[p4r.Update], None]
 
 
 def write_each(pipeline: LoadedPipeline, updates: Iterable[p4r.Update], guard: Guard) -> Outcomes:
-    """CONTINUE_ON_ERROR: apply what can be applied."""
+    """Apply what can be applied: CONTINUE_ON_ERROR."""
     refusals: Outcomes = []
     write = pipeline.write
     with pipeline.held():
@@ -34,7 +34,7 @@ def write_each(pipeline: LoadedPipeline, updates: Iterable[p4r.Update], guard: G
 
 
 def write_all_or_none(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
-    """ROLLBACK_ON_ERROR: apply all, or take back those before the first that fails; the others are then ABORTED."""
+    """Apply all, or undo those before the first that fails; the others are then ABORTED (ROLLBACK_ON_ERROR)."""
     back: list[Callable[[], None]] = []
     with pipeline.held():
         for number, update in enumerate(updates):
@@ -52,7 +52,7 @@ def write_all_or_none(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], g
 
 
 def write_at_once(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
-    """DATAPLANE_ATOMIC: all or none, and no packet runs in between.
+    """Apply all or none, with no packet in between: DATAPLANE_ATOMIC.
 
     A packet that waits in a queue has been through ingress and not through egress. So a batch that changes what both
     match would be seen in halves by it: that one is UNIMPLEMENTED.

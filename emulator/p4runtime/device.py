@@ -76,7 +76,7 @@ class P4RuntimeDevice:
     # -- pipeline config
 
     def set_config(self, request: _SetRequest) -> None:
-        """SetForwardingPipelineConfig. Raises `EmulatorError`; the running program then stays as it was."""
+        """Answer SetForwardingPipelineConfig. Raises `EmulatorError`; the running program then stays as it was."""
         with self._entities:
             self.clients.check_primary(request.role, _election_id(request))
             if not self.clients.roles.may_set_pipeline(request.role):
@@ -176,7 +176,7 @@ class P4RuntimeDevice:
     # -- entities
 
     def write(self, request: p4r.WriteRequest) -> None:
-        """Write. Raises `BatchRefusal` when some updates failed, `Refusal` when none was tried."""
+        """Answer Write. Raises `BatchRefusal` when some updates failed, `Refusal` when none was tried."""
         with self._entities:
             self.clients.check_primary(request.role, _election_id(request))
             pipeline = self._current()
@@ -244,7 +244,7 @@ class P4RuntimeDevice:
     # -- packets
 
     def packet_out(self, session: Session, message: p4r.PacketOut) -> None:
-        """A controller's packet for the data plane. Raises `Refusal`, for a stream error."""
+        """Send a controller's packet to the data plane. Raises `Refusal`, for a stream error."""
         try:
             if session not in self.clients.primaries:
                 raise Refusal(Code.PERMISSION_DENIED, "only the primary may send packet-outs")
@@ -265,7 +265,7 @@ class P4RuntimeDevice:
     # -- digests and idle entries
 
     def acknowledge(self, session: Session, ack: p4r.DigestListAck) -> None:
-        """A controller has taken a list of digests. Raises `Refusal`, for a stream error."""
+        """Note that a controller has received a list of digests. Raises `Refusal`, for a stream error."""
         if session not in self.clients.primaries:
             raise Refusal(Code.PERMISSION_DENIED, "only the primary may acknowledge digests")
         pipeline = self._pipeline

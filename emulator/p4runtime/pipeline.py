@@ -75,7 +75,7 @@ class LoadedPipeline:
         self.packet_in, self.packet_out = services.packet_in, services.packet_out
 
     def paused(self) -> AbstractContextManager[object]:
-        """While it is entered, no packet runs."""
+        """Return a context in which no packet runs."""
         return self._datapath.paused()
 
     def held(self) -> AbstractContextManager[None]:

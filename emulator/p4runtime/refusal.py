@@ -112,7 +112,7 @@ def refusal_of(error: EmulatorError) -> Refusal:
 
 
 def code_number(code: Code) -> int:
-    """`google.rpc.Code` of a gRPC status code."""
+    """Return the `google.rpc.Code` of a gRPC status code."""
     number: int = code.value[0]
     return number
 

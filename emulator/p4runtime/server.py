@@ -247,7 +247,7 @@ class _Servicer:
     def StreamChannel(
         self, request_iterator: Iterator[p4r.StreamMessageRequest | Refusal], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        """Its answers are serialised already, as they waited."""
+        """Yield answers that are already serialised, as they waited."""
         session = Session()
         if not self._places.acquire(session):
             abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))

@@ -142,12 +142,12 @@ def copy_apart(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
 
 @native
 def last_error(loop: Any) -> Any:
-    """`errno` of this thread."""
+    """Return `errno` of this thread."""
     return _errno(loop.errno_location)
 
 
 @native
 def read_clock(loop: Any) -> Any:
-    """CLOCK_MONOTONIC in nanoseconds."""
+    """Return CLOCK_MONOTONIC in nanoseconds."""
     invoke(loop.clock_gettime, _CLOCK_MONOTONIC, loop.scratch, 0, 0, 0)
     return load_shared(loop.scratch, 0) * 1_000_000_000 + load_shared(loop.scratch, 1)

@@ -244,7 +244,7 @@ class WireEngine(Engine):
         self._call(memory.OP_SERVE)
 
     def close(self) -> None:
-        """After the loop has ended for good."""
+        """Free the loop's resources, after it has ended for good."""
         with self._sending:
             os.close(self.wake_fd)
             os.close(self.told_fd)

@@ -31,7 +31,7 @@ _SO_ERROR: Final = 4
 
 @native
 def wake_ports(world: Any) -> None:
-    """Ports whose transmitters have fallen idle may send again."""
+    """Let ports send again whose transmitters have become idle."""
     while world.heap_count > 0 and event_at(world.heap, 0).time <= world.now:
         index = event_at(world.heap, 0).subject
         pop(world)
@@ -42,7 +42,7 @@ def wake_ports(world: Any) -> None:
 
 @native
 def inject_packet_outs(loop: Any, world: Any) -> Any:
-    """Up to BATCH frames from the controller enter at the CPU port. Returns how many."""
+    """Inject up to BATCH frames of the controller at the CPU port; return their number."""
     tail = load_shared(loop.shared, SHARED_OUT_TAIL)
     count = min(load_shared(loop.shared, SHARED_OUT_HEAD) - tail, BATCH)
     port = port_at(world.ports, loop.cpu_port)
@@ -121,7 +121,8 @@ def serve(loop: Any, world: Any) -> Any:
 
 @native
 def entry(address: Any, operation: Any) -> Any:
-    """`int64 entry(WORLD *world, int64 operation)`: serve, for there is one operation; `WORLD.at` is the LOOP record.
+    """Run `int64 entry(WORLD *world, int64 operation)`: serve, for there is one operation; `WORLD.at` is the LOOP
+    record.
 
     Returns a status of `emulator.runtime.memory`.
     """

@@ -98,7 +98,7 @@ def insert_tag(data: Any, protocol: Any, tag: Any) -> None:
 
 @native
 def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
-    """A whole frame stands in a packet: count it, and let the switch have it."""
+    """Count a packet that holds a whole frame, and pass it to the switch."""
     port = port_at(world.ports, nic.port)
     meta_at(world.meta, packet).length = length
     port.rx_packets += 1
@@ -114,7 +114,7 @@ def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
 
 @native
 def receive_frame(loop: Any, world: Any, nic: Any, frame: Any, status: Any) -> None:
-    """One frame of the ring, whose `tpacket2_hdr` stands at `frame`, into the switch."""
+    """Pass one frame of the ring, whose `tpacket2_hdr` stands at `frame`, to the switch."""
     if load_byte(frame + _PACKET_TYPE) == _OUTGOING:
         return
     length = load_u32(frame + _LENGTH)
@@ -146,7 +146,7 @@ def receive_frame(loop: Any, world: Any, nic: Any, frame: Any, status: Any) -> N
 
 @native
 def receive_from_ring(loop: Any, world: Any, nic: Any) -> Any:
-    """Up to BATCH frames of an interface's ring. Returns how many."""
+    """Receive up to BATCH frames from an interface's ring; return their number."""
     for count in range(BATCH):
         frame = nic.ring + nic.ring_head * nic.ring_frame_bytes
         status = load_status(frame)
@@ -165,7 +165,7 @@ def receive_from_ring(loop: Any, world: Any, nic: Any) -> Any:
 
 @native
 def finish_message(loop: Any, world: Any, nic: Any, i: Any) -> None:
-    """The frame that recvmmsg put into the i-th packet, into the switch."""
+    """Pass the frame that recvmmsg put into the i-th packet to the switch."""
     packet = load(nic.receive_packets, i)
     message = nic.receive_messages + i * MESSAGE_BYTES
     header = nic.receive_headers + i * HEADER_BYTES
@@ -202,7 +202,7 @@ def finish_message(loop: Any, world: Any, nic: Any, i: Any) -> None:
 
 @native
 def fetch_messages(loop: Any, world: Any, nic: Any) -> None:
-    """Up to BATCH frames of an interface without a ring, straight into packets of the pool."""
+    """Receive up to BATCH frames of an interface without a ring, straight into packets of the pool."""
     room = min(BATCH, world.free_count - world.packet_reserve + 1)
     for i in range(room):
         packet = allocate(world)
@@ -228,7 +228,7 @@ def fetch_messages(loop: Any, world: Any, nic: Any) -> None:
 
 @native
 def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
-    """Up to BATCH frames of an interface without a ring. Returns how many there were.
+    """Receive up to BATCH frames from an interface without a ring; return their number.
 
     Those that the pool has no room for, since others were copied so often, stay for the next time, before any more are
     fetched.
@@ -247,7 +247,7 @@ def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
 
 @native
 def receive_batch(loop: Any, world: Any, nic: Any) -> Any:
-    """Up to BATCH frames of an interface into the switch. Returns how many."""
+    """Pass up to BATCH frames of an interface to the switch; return their number."""
     if nic.ring != 0:
         return receive_from_ring(loop, world, nic)
     return receive_by_call(loop, world, nic)

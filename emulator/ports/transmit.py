@@ -58,7 +58,7 @@ def to_controller(loop: Any, world: Any, port: Any, packet: Any) -> None:
 
 @native
 def occupy(world: Any, port: Any, nic: Any, size: Any) -> None:
-    """The transmitter takes a frame of `size` bytes: it is busy for the time that the port's rate gives.
+    """Make the transmitter busy for a frame of `size` bytes, for the time that the port's rate gives.
 
     A frame that had to wait begins when the one before it ended, however late the loop is: so the rate holds.
     """

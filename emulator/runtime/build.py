@@ -44,7 +44,7 @@ define i64 @{symbol}(i64 %world, i64 %operation) {{
 
 @lru_cache(maxsize=1)
 def runtime_entry() -> EntryFunction:
-    """`entry(world_address, operation) -> status`, which runs without the GIL."""
+    """Return `entry(world_address, operation) -> status`, which runs without the GIL."""
     return native_entry("weir.emulator.runtime.loop", runtime_sources())
 
 
@@ -54,7 +54,7 @@ def runtime_sources() -> list[Path]:
 
 
 def native_entry(module: str, sources: Sequence[Path]) -> EntryFunction:
-    """`entry` of a module written for Numba, which is imported only where its code is not on disk.
+    """Return `entry` of a module written for Numba, which is imported only where its code is not on disk.
 
     `sources` are all the files that the code depends on, beyond what the cache's keys cover anyway.
     """

@@ -172,7 +172,7 @@ class Engine:
     def limit_queue(
         self, port: int, priority: int, packets: int | EllipsisType | None, size: int | EllipsisType | None
     ) -> None:
-        """None: unlimited; `...`: as it is."""
+        """Set the depth of a queue in packets and bytes. None: unlimited; `...`: as it is."""
         queue = self.queues.data[port * PRIORITIES + priority]
         for name, limit in (("limit_packets", packets), ("limit_bytes", size)):
             if not isinstance(limit, EllipsisType):

@@ -90,7 +90,7 @@ def arrive_at_host(world: Any, host_index: Any, port_index: Any, packet: Any) ->
 
 @native
 def fire_timer(world: Any, host_index: Any, time: Any) -> None:
-    """A timer event: fire, or go on waiting if the timer has meanwhile been put off."""
+    """Handle a timer event: fire, or go on waiting if the timer has meanwhile been put off."""
     host = host_at(world.hosts, host_index)
     if host.timer_event == time:
         host.timer_event = NONE

@@ -29,7 +29,7 @@ def twin_frame(world: Any, packet: Any) -> Any:
 
 @native
 def transmission_ns(world: Any, port: Any, size: Any) -> Any:
-    """Time until a frame of `size` bytes has left `port`, rounded up to a nanosecond of the clock.
+    """Return the time until a frame of `size` bytes has left `port`, rounded up to a nanosecond of the clock.
 
     The fraction that is rounded off is kept, as an integer in units of 1/rate_bps ns. A frame that follows the last one
     without a pause starts that much earlier than the clock says, so a busy link carries its exact rate.

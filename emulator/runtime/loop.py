@@ -249,7 +249,7 @@ def process(world: Any) -> Any:
 
 @native
 def entry(address: Any, operation: Any) -> Any:
-    """`int64 entry(WORLD *world, int64 operation)`: returns a status of `emulator.runtime.memory`."""
+    """Run `int64 entry(WORLD *world, int64 operation)`, which returns a status of `emulator.runtime.memory`."""
     world = world_at(address, 0)
     if operation == OP_RUN:
         return run(world)

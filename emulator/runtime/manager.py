@@ -161,7 +161,7 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list:
 
 @native
 def multicast(world: Any, switch: Any, packet: Any, group_id: Any) -> None:
-    """One copy for every replica of a group; the last one is the packet itself."""
+    """Make one copy for every replica of a group; the last one is the packet itself."""
     if group_id >= switch.group_count or group_at(switch.groups, group_id).count == 0:
         switch.no_group += 1
         release(world, packet)
@@ -185,7 +185,7 @@ def multicast(world: Any, switch: Any, packet: Any, group_id: Any) -> None:
 
 @native
 def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
-    """A frame enters a switch: run ingress and act on what it asks for."""
+    """Run ingress on a frame that enters a switch, and act on its result."""
     meta = meta_at(world.meta, packet)
     if switch.ingress == 0:
         switch.no_program += 1

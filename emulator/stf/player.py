@@ -314,7 +314,7 @@ class _Replicator:
         self._publish()
 
     def create_node(self, numbers: Sequence[int]) -> None:
-        """Nodes count from 0 in the order of their creation."""
+        """Create a node; nodes count from 0 in the order of their creation."""
         self._nodes.append(_replicas(*numbers))
 
     def update_node(self, numbers: Sequence[int]) -> None:

@@ -118,7 +118,8 @@ def _run(test: Path, source: Path) -> tuple[Verdict, str]:
 
 
 def compile_v1model(source: Path) -> bytes:
-    """BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it, without a folder.
+    """Return the BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it,
+    without a folder.
 
     Raises `FailedCompilation`.
     """

@@ -117,7 +117,7 @@ class _Published:
         self._publish()
 
     def change(self, *left: MemoryBlock) -> None:
-        """There is other content, which refers to these blocks no more."""
+        """Publish new content, which refers to these blocks no more."""
         if not self._held:
             self._publish()
         elif self._waiting_since is None:

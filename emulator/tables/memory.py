@@ -62,11 +62,11 @@ class RetiredMemory:
         self._seen = 0
 
     def bury(self, block: MemoryBlock) -> None:
-        """A block is not published any more."""
+        """Retire a block, which is not published any more."""
         self._add(None, block)
 
     def retire_row(self, free: list[int], row: int) -> None:
-        """A row is not published any more; it is put on the list `free` when it may be used again."""
+        """Retire a row, which is not published any more; it is put on the list `free` when it may be used again."""
         self._add(free, row)
 
     def hold(self) -> None:
@@ -75,7 +75,7 @@ class RetiredMemory:
             self._held = True
 
     def release(self) -> None:
-        """All that has been buried is not published any more."""
+        """End `hold`: memory that is retired from now on is not published any more."""
         with self._lock:
             self._held = False
             ripe = time.monotonic() + GRACE_SECONDS
@@ -139,5 +139,5 @@ class RowPool:
         ctypes.memmove(address, content, len(content))
 
     def free(self, address: int) -> None:
-        """A row is not published any more."""
+        """Retire a row, which is not published any more."""
         self._retired.retire_row(self._free, address)

@@ -145,7 +145,7 @@ class MeterArray:
         return self._cell(index).content()
 
     def set_content(self, index: int, content: bytes) -> None:
-        """Raises `IndexError` outside 0 … size - 1."""
+        """Overwrite cells. Raises `IndexError` outside 0 … size - 1."""
         self._cell(index).set_content(content)
 
     def _cell(self, index: int) -> MeterCell:

@@ -179,7 +179,8 @@ class ActionProfile:
     # ---- groups
 
     def add_group(self, group_id: int, members: GroupMembers = (), watch: Mapping[int, int] = _NO_WATCH) -> None:
-        """`watch` gives members' ids the port whose state decides whether they are chosen from in this group.
+        """Add a group. `watch` gives members' ids the port whose state decides whether they are chosen from in this
+        group.
 
         Raises `EntryExists`, `InvalidEntry`, `EntryNotFound` for an unknown member.
         """
@@ -288,7 +289,7 @@ class ActionProfile:
         return cell
 
     def detach(self, action: TableAction, cell: int) -> None:
-        """An entry that held this cell is gone."""
+        """Release a cell whose entry is gone."""
         if not isinstance(action, ActionSet):
             assert isinstance(action, (MemberRef, GroupRef))
             self._uses[action] -= 1

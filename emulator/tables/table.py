@@ -103,7 +103,7 @@ class Table:
             self._insert(entry)
 
     def reset(self) -> None:
-        """Back to the program's own entries and default action."""
+        """Restore the program's own entries and default action."""
         if self._index is not None:
             self._index.clear()
         for stored in self._entries.values():
@@ -112,7 +112,7 @@ class Table:
         self._fill()
 
     def hold(self) -> None:
-        """Many changes follow: publish them together, at `release` at the latest."""
+        """Publish the changes that follow together, at `release` at the latest."""
         if self._index is not None:
             self._index.hold()
 
@@ -249,13 +249,17 @@ class Table:
 
     @property
     def default(self) -> TableAction:
-        """The default action; None: a miss does nothing."""
+        """The default action."""
         return self._default
 
     def set_default(self, action: TableAction | None) -> None:
-        """None.
+        """Set the default action.
 
-        The program's own. Raises `InvalidEntry` for a constant default and for tables with an action profile.
+        Args:
+            action: The action; None: the program's own.
+
+        Raises:
+            InvalidEntry: The default action is constant, or the table has an action profile.
         """
         if action is not None and self.schema.const_default:
             raise InvalidEntry("its default action is constant", place=self.schema.name)
@@ -361,7 +365,7 @@ class Table:
         return MeterCell(self._notes_of(match, priority) + METER_AT)
 
     def idle_ns(self, match: Sequence[Match], priority: int = 0) -> int:
-        """Nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return the nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""
         if not self.schema.support_timeout:
             raise InvalidEntry("does not support timeouts", place=self.schema.name)
         return self._idle_ns(self._find(match, priority))

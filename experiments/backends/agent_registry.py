@@ -26,7 +26,7 @@ class AgentRegistry:
         """Agents by job number and host name; those of jobs that have left as well."""
 
     def start(self, job: int, message: Message, law: Callable[[], WindowLaw]) -> VirtualWorker | None:
-        """A host begins with its part in a job; the worker, which goes by this law, if that is its part."""
+        """Begin a host's part in a job; return the worker, which goes by this law, if that is its part."""
         name = message.host
         if name not in self.hosts:
             self.hosts[name] = VirtualHost(self._emulated, name)

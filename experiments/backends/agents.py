@@ -92,7 +92,7 @@ class VirtualHost:
         del self._cores[job]
 
     def handle(self, wake: Wake) -> None:
-        """Frames have arrived, or the timer has fired."""
+        """Process frames that have arrived, or a timer that has fired."""
         now_ns = self.now_ns
         if wake.timer:
             self._timer_ns = None

@@ -60,8 +60,8 @@ class VirtualHeartbeats:
         return len(self.delays_ns)
 
     def beat(self, workers: Sequence[VirtualWorker]) -> int:
-        """All of them send one at this instant, as no other way of sending makes longer queues of them; after how many
-        ns they are to send the next.
+        """Send all heartbeats at this instant, as no other way of sending makes longer queues of them; after how
+        many ns they are to send the next.
         """
         self.sent += len(workers)
         fabric, topology = self._emulated.fabric, self._emulated.topology

@@ -48,7 +48,7 @@ class Moves:
         self._moves: list[Moved] = []
 
     def begin(self, plan: JobPlan) -> None:
-        """The next shard begins with this plan."""
+        """Begin the next shard with this plan."""
         self._generations[plan.spec.job] = plan.generation
 
     def update(self, jobs: Mapping[int, RunningJob], now_ns: int) -> None:

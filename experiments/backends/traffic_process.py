@@ -18,7 +18,7 @@ _TICK_S: Final = 0.005
 
 
 def send(address: str, rate_bps: float, source_port: int) -> None:
-    """Never returns. The rate counts whole frames, as a link's does."""
+    """Send until the process is killed. The rate counts whole frames, as a link's does."""
     frame_bits = 8 * (BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind(("", source_port))

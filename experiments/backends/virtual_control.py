@@ -55,7 +55,7 @@ class VirtualControl:
         return self._fabric.now_ns
 
     def after_latency(self, action: Callable[[], None]) -> None:
-        """Something sets out between controller and hosts; `action` is its arrival."""
+        """Call `action` after the latency between controller and hosts."""
         self._events.schedule(self._fabric.now_ns + self._latency_ns, action)
 
     async def drain(self) -> None:

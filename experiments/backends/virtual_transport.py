@@ -82,7 +82,7 @@ class VirtualEndpoint:
         return result
 
     def wait(self, pending: Pending[Any], timeout_s: float) -> None:
-        """Returns at once: no time passes here."""
+        """Return at once: no time passes here."""
 
     def close(self) -> None:
         """Same contract as `Endpoint.close`."""
@@ -90,7 +90,7 @@ class VirtualEndpoint:
         self.flush()
 
     def receive(self, frames: np.ndarray) -> None:
-        """Frames of one length have come to the transport's port."""
+        """Process frames of one length that have arrived at the transport's port."""
         datagrams, rejects = decapsulate(frames, self._address, TRANSPORT_PORT)
         self.rejects += rejects
         if len(datagrams):

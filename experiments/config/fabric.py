@@ -22,7 +22,9 @@ class FabricFile(Section):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of the file, made from the models that read it: values that it refuses, `load` refuses."""
+        """Return the JSON schema of the file, made from the models that read it: values that it refuses, `load`
+        refuses.
+        """
         own, fabric = cls.model_json_schema(), file_keys.json_schema()
         own["properties"]["fabric"] |= {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
         for key in ("type", "additionalProperties"):

@@ -293,7 +293,7 @@ class RunConfig(FabricFile):
                 )
 
     def check_names(self, where: str, written: YamlFile | None = None) -> None:
-        """Every host that the run names is one of the fabric's, whose switches can be emulated. Raises
+        """Check that the fabric has every host that the run names, and that its switches can be emulated. Raises
         `ExperimentError`.
         """
         topology = self.topology

@@ -186,7 +186,7 @@ def read_section(
 def strange_hosts(
     topology: Topology, named: Iterable[tuple[str, str]], written: YamlFile | None = None
 ) -> list[FileProblem]:
-    """Problems of names, with keys such as `background.0.source`, that are not hosts of the fabric."""
+    """Return the problems of names, with keys such as `background.0.source`, that are not hosts of the fabric."""
     hosts = [host.name for host in topology.hosts]
     return [
         FileProblem(

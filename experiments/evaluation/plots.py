@@ -26,7 +26,7 @@ _OTHER: Final = "#c9b38a"
 
 
 def bars(title: str, conditions: Sequence[tuple[str, GridCondition]], path: Path) -> None:
-    """Mean completion times with their intervals, a group of bars for each condition, on a logarithmic axis."""
+    """Plot mean completion times with their intervals, a group of bars for each condition, on a logarithmic axis."""
     import matplotlib
 
     matplotlib.use("Agg")

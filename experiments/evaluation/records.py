@@ -181,7 +181,7 @@ COLUMNS: Final = (
 
 
 def write_csv(records: Iterable[PointRecord], path: Path) -> None:
-    """All figures, a row for each point and strategy, as compressed CSV: the same bytes for the same records."""
+    """Write all figures, a row for each point and strategy, as compressed CSV: the same bytes for the same records."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -295,7 +295,7 @@ class Suite(Section):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of a suite's file; a grid's fabrics are like `generate` in a fabric's file."""
+        """Return the JSON schema of a suite's file; a grid's fabrics are like `generate` in a fabric's file."""
         suite, fabric = cls.model_json_schema(), file_keys.json_schema()
         generated = fabric["$defs"]["GeneratedKeys"]["properties"]["generate"]
         suite["$defs"]["Grid"]["properties"]["fabrics"]["items"] = {"anyOf": [{"type": "string"}, generated]}

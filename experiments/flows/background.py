@@ -33,7 +33,9 @@ _PATIENCE: Final = 200
 
 
 def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
-    """(count,): bytes, of a distribution by its name or file. Raises ExperimentError for an unknown one."""
+    """Draw `count` sizes in bytes, (count,), from a distribution by its name or file. Raises ExperimentError for an
+    unknown one.
+    """
     points, shares = np.array(points_of(name)).T
     sizes: Floats = np.exp(np.interp(rng.random(count), shares, np.log(points)))
     return sizes
@@ -57,7 +59,7 @@ class TrafficRacks:
 
     @classmethod
     def of(cls, routes: Routes) -> TrafficRacks:
-        """Raises ExperimentError where the fabric has fewer than two."""
+        """Return the racks of a fabric. Raises ExperimentError where the fabric has fewer than two."""
         topology = routes.topology
         names = tuple(dict.fromkeys(topology.attached_switch(host.name).name for host in topology.hosts))
         if len(names) < 2:
@@ -72,7 +74,7 @@ class TrafficRacks:
 
 
 def between_switches(routes: Routes) -> Floats:
-    """(links,): 1 for a link between switches, 0 for a host's."""
+    """Return, by link (links,), 1 for a link between switches, 0 for a host's."""
     fabric = Links.of(routes)
     return (fabric.pair_of >= 0).astype(np.float64)
 

@@ -58,7 +58,9 @@ class Coflow:
 
 
 def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Random) -> Coflow:
-    """Every hop's way is drawn among the equal-cost ones, up and down each for itself, as hashing does."""
+    """Return the flows of a tree. Every hop's path is drawn among the equal-cost ones, up and down each for itself,
+    as hashing does.
+    """
     fabric = Links.of(routes)
     streams: dict[int, float] = {}
     up: dict[str, tuple[float, float]] = {}

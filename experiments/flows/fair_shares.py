@@ -185,7 +185,8 @@ def fill_by_class(
 
 
 def fair_rates(paths: list[dict[int, float]], capacity: Floats, limits: Floats | None = None) -> Floats:
-    """(flows,): the rates of flows given as what they put on each link at rate 1. For small problems and tests.
+    """Return the rates (flows,) of flows from the load that each puts on every link at rate 1. For small problems
+    and tests.
 
     Raises ValueError for a flow that uses no link and has no limit: nothing bounds its rate.
     """

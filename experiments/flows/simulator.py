@@ -157,11 +157,11 @@ class Simulator:
         return active, 8 * self._pool.rates[active]
 
     def finished_seconds(self) -> Floats:
-        """(others' flows,): when each was done; NaN: not yet."""
+        """Return the time in seconds at which each of the others' flows ended, (flows,); NaN: not yet."""
         return self._pool.finished[: len(self._arrivals)].copy()
 
     def carried_bytes(self) -> Floats:
-        """(1 + jobs, links), since time began: others' on each link, then every job's."""
+        """Return the bytes carried so far, (1 + jobs, links): others' on each link, then every job's."""
         self._add_paced()
         return self._carried.copy()
 

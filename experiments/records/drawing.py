@@ -21,7 +21,7 @@ MAX_ARROWS: Final = 24
 
 
 def draw_fabric(config: RunConfig, result: StrategyResult, phase: PlacementPhase, *, upright: bool = False) -> str:
-    """SVG text of the fabric during one phase of a run."""
+    """Return SVG text of the fabric during one phase of a run."""
     topology = config.topology
     streams = Counter(node for tree in phase.trees for node in tree.values() if topology.is_switch(node))
     servers = [host for host in config.job.roots if host is not None]

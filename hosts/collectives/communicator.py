@@ -90,7 +90,9 @@ class WorkerDriver(Protocol):
         """Same contract as `WorkerCore.submit`."""
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
-        """The sum, once it is complete. Raises `AllreduceTimeout`, saying what it waits for, after `timeout_s`."""
+        """Return the sum, once it is complete. Raises `AllreduceTimeout`, saying what it waits for, after
+        `timeout_s`.
+        """
 
     def done(self, handle: int) -> bool:
         """Same contract as `WorkerCore.done`."""

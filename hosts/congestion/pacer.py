@@ -27,7 +27,7 @@ class Pacer:
         """True if rounds wait for their turn."""
 
     def begin(self, now_ns: int) -> bool:
-        """The plan is here; whether that was not known yet."""
+        """Note that the plan has arrived; return True at the first call."""
         if self._next_ns is not None:
             return False
         self._next_ns = now_ns + self._pacing.hold_ns + (self._phase_ns if self._has_turns else 0)
@@ -75,7 +75,7 @@ class Pacer:
         self._waiting = waiting
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When rounds may be sent that may not now; None where they may."""
+        """Return the time in ns at which rounds may be sent that may not be now; None if they may."""
         return self._next_ns if self._next_ns is not None and now_ns < self._next_ns else None
 
     def _due_ns(self, now_ns: int) -> int:

@@ -54,7 +54,7 @@ class DataCentreWindow:
             self.packets += 1 / self.packets
 
     def on_loss(self, number: int, *, following: int) -> None:
-        """A packet was lost: half of the window, as of any TCP (RFC 8257, section 3.5)."""
+        """Halve the window after a lost packet, as any TCP does (RFC 8257, section 3.5)."""
         self._reduce(self.packets / 2, number, following)
 
     def expire(self, *, in_flight: int, following: int) -> None:

@@ -128,8 +128,8 @@ class MembershipStream:
         return self.ended or self.failure is not None
 
     def wait_begun(self, timeout_s: float) -> UdpEndpoint:
-        """The endpoint, once there is a plan. Raises JoinRefused, AllreduceAborted, or JoinTimeout, which says what it
-        waits for.
+        """Return the endpoint, once there is a plan. Raises JoinRefused, AllreduceAborted, or JoinTimeout, which
+        says what it waits for.
         """
         with self.changed:
             self.changed.wait_for(lambda: self.endpoint is not None or self.over or self._joined.spare, timeout_s)
@@ -164,7 +164,7 @@ class MembershipStream:
         return reports.text
 
     def leave(self, reason: str = "") -> None:
-        """Need no more sums; or, with a reason, be lost at once. The stream stays open."""
+        """Leave the job in good order; or, with a reason, as a rank that has failed. The stream stays open."""
         leave = pb.Leave(reason=reason)
         if self.endpoint is not None and isinstance(self.endpoint.core, WorkerCore):
             leave.calls = self.endpoint.core.submitted
@@ -189,7 +189,7 @@ class MembershipStream:
             self._outbox.put(pb.FromHost(report=report_message(due)))
 
     def fail(self, error: HostError) -> None:
-        """The job is over for this host, by this error."""
+        """End the job for this host by this error."""
         with self.changed:
             self.failure = error
             if self.endpoint is not None:

@@ -107,7 +107,7 @@ class FloatType(DataType):
 
     @abstractmethod
     def narrow(self, values: NDArray[np.float64]) -> NDArray[Any]:
-        """float64 numbers rounded to it once, to nearest, ties to even; beyond its range to ±∞."""
+        """Return float64 numbers rounded to the type once, to nearest, ties to even; beyond its range to ±∞."""
 
     def special(self, number: str) -> Any:
         """Return "inf", "-inf" or the only "nan" that is made, as an array element."""

@@ -82,7 +82,7 @@ def reserved_bits(workers: int) -> int:
 
 
 def scale_table(workers: int) -> NDArray[np.float64]:
-    """2^(30 − ⌈log₂ n⌉ − e) by biased exponent, float64 (256,): factor of a value before it is rounded."""
+    """Return 2^(30 − ⌈log₂ n⌉ − e) by biased exponent, float64 (256,): factor of a value before it is rounded."""
     biased = np.arange(256)
     return np.ldexp(1.0, HEADROOM_BITS - reserved_bits(workers) - (biased - EXPONENT_BIAS))
 

@@ -118,7 +118,7 @@ class InFlight:
         self._earliest_is_stale = False
 
     def begin(self, now_ns: int) -> None:
-        """The generation begins; about now for all workers."""
+        """Begin the generation, about now for all workers."""
         self._heard_ns = max(self._heard_ns, now_ns)
 
     # --- permission to send ---
@@ -253,7 +253,7 @@ class InFlight:
     # --- rounds' transitions ---
 
     def launch(self, rounds: IntArray, now_ns: int) -> None:
-        """Rounds are sent for the first time, in this order; `peer`, `kind` and `answer` are set already."""
+        """Note that rounds are sent for the first time, in this order; `peer`, `kind` and `answer` are set already."""
         places = rounds & self._mask
         self.round[places] = rounds
         self.attempts[places] = 1
@@ -265,7 +265,9 @@ class InFlight:
         self._first_order[places] = self._send(places)
 
     def mark_resent(self, places: NDArray[np.intp], now_ns: int) -> None:
-        """Rounds are sent again, in this order; their time-outs double each time, and differ from those of others."""
+        """Note that rounds are sent again, in this order; their time-outs double each time, and differ from those of
+        others.
+        """
         attempts = self.attempts[places]
         waits = np.minimum(self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS), self._timeout.max_ns)
         self._deadline[places] = now_ns + waits + (waits * self._apart).astype(np.int64)

@@ -44,7 +44,7 @@ class RetransmissionTimeout:
     _without_lanes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def begin(self) -> None:
-        """Rounds take other ways from now on, and none has expired there yet."""
+        """Begin with other paths, on which no round has expired yet."""
         self.doublings = 0
         self.shortest_ns = 0
 
@@ -71,7 +71,7 @@ class RetransmissionTimeout:
         return min(self._without_lanes, default=0) if min_ns is None else min_ns
 
     def expired(self) -> None:
-        """Timers of rounds expired."""
+        """Note that timers of rounds expired."""
         self.doublings = min(self.doublings + 1, MAX_SHARED_DOUBLINGS)
 
     @property

@@ -136,7 +136,7 @@ class WeirReducer:
         return self._error
 
     def start(self, wanted: Sum | Broadcast | Sizes) -> None:
-        """Queue it. Raises what the group has failed with."""
+        """Queue a sum. Raises what the group has failed with."""
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -121,7 +121,9 @@ class RelaySeat:
         return not self._thread.is_alive()
 
     def put(self, command: dict[str, Any]) -> None:
-        """A sum, a question, or to leave behind those before it; by a reason at once. Turns wait for nothing else."""
+        """Queue a sum, a question, or a leave; a leave with a reason goes before all others. Turns wait for nothing
+        else.
+        """
         if command["do"] in ("take_turn", "release_turn"):
             self._turn(command)
             return

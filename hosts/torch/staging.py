@@ -25,7 +25,7 @@ _pinned: Final[dict[int, mmap.mmap]] = {}
 
 
 def runtime_of(device: torch.device) -> Any:
-    """PyTorch's module for an accelerator, `torch.cuda`; None for the CPU, whose memory needs no copies."""
+    """Return PyTorch's module for an accelerator, `torch.cuda`; None for the CPU, whose memory needs no copies."""
     return None if device.type == "cpu" else torch.get_device_module(device)
 
 

@@ -51,7 +51,7 @@ class Completers:
             pool.shutdown()
 
     def reset_after_fork(self) -> None:
-        """A forked child has none of the threads."""
+        """Forget the threads, which a forked child does not have."""
         self._pool = None
         self._lock = threading.Lock()
 
@@ -84,7 +84,7 @@ class FabricWork(dist._Work):
         self._future.add_done_callback(lambda _: self._settled.set())
 
     def settle(self, error: Exception | None) -> None:
-        """The results are in their tensors, or never will be."""
+        """Complete the call: the results are in their tensors, or it has failed."""
         self._error = error
         self._base.set_result(None)
 

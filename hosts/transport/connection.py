@@ -90,11 +90,11 @@ class Connection:
     # --- events ---
 
     def on_packet(self, now_ns: int) -> None:
-        """An authentic packet of the peer's present life has come."""
+        """Note an authentic packet of the peer's present epoch."""
         self._heard_ns = now_ns
 
     def owe_opened(self, epoch: int) -> None:
-        """The peer wants to open a connection from this epoch of its own."""
+        """Answer the peer, which opens a connection from this epoch of its own."""
         self.owes_opened, self._opened_epoch = True, epoch
 
     def adopt(self, epoch: int, now_ns: int) -> None:

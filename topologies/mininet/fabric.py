@@ -301,7 +301,7 @@ class MininetFabric:
         return 0
 
     def interact(self) -> None:
-        """Mininet's command line, until `exit`."""
+        """Run Mininet's command line, until `exit`."""
         load_mininet("mininet.cli").CLI(self.net)
 
     # --- building ---

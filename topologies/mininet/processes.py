@@ -69,7 +69,7 @@ def claimed(name: str, address: str) -> Iterator[None]:
 
 
 def free_ports(first: int) -> Iterator[int]:
-    """TCP ports from `first` on without a listener on this machine."""
+    """Yield TCP ports from `first` on without a listener on this machine."""
     for port in range(first, 65_536):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -167,7 +167,7 @@ def _in_main_thread() -> bool:
 
 
 def ignore_end_signals() -> None:
-    """Until `orderly_end` is left."""
+    """Ignore signals that end the program, until `orderly_end` is left."""
     if _in_main_thread():
         for number in _END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -249,7 +249,7 @@ _ends: list[End] = []
 
 
 def run_until_ended(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """`End.run`, within `orderly_end` or without it."""
+    """Call `End.run`, within `orderly_end` or without it."""
     return (_ends[-1] if _ends else End()).run(main)
 
 

@@ -42,7 +42,7 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def keep_as(folder: Path, kept: Path) -> None:
-    """A scratch folder is complete, and gets a name to stay. Raises OSError."""
+    """Give a complete scratch folder a name under which it stays. Raises OSError."""
     (folder / _LOCK).unlink(missing_ok=True)
     folder.chmod(0o755)
     folder.rename(kept)

@@ -104,7 +104,7 @@ class NarxHistory:
         return self._end - self._first
 
     def read(self, readings: Readings) -> None:
-        """An iteration begins, with the machine like this."""
+        """Begin an iteration with these readings of the machine."""
         self._readings, self._begun = readings, True
         if self._end == len(self._inputs):
             kept = slice(self._first, self._end)
@@ -198,7 +198,7 @@ class _Network:
         return float(_forward(self._smooth_parts, inputs[None])[0][0])
 
     def train(self, inputs: Floats, wanted: Floats) -> None:
-        """A step of Adam on the mean squared error of a batch."""
+        """Train by a step of Adam on the mean squared error of a batch."""
         said, hidden = _forward(self._parts, inputs)
         error = (said - wanted) / len(wanted)
         back = error[:, None] * self._parts[2] * (1 - hidden**2)

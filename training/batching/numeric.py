@@ -99,7 +99,7 @@ class NumericRule:
             self._moved()
 
     def event(self) -> None:
-        """Something has changed that times do not show yet: approach fast again."""
+        """Approach fast again, after a change that times do not show yet."""
         self.phase, self._roles, self._swaps = TuningPhase.FAST, {}, 0
         self._times.clear()
         self._last.clear()

@@ -21,7 +21,7 @@ class Predictor(Protocol):
         """
 
     def observe(self, speed: float) -> None:
-        """The speed that the iteration had."""
+        """Record the speed of the iteration, in samples per second."""
 
 
 class Memoryless:

@@ -46,7 +46,7 @@ class SpeedReporter:
         self._limit = 0
 
     def observe(self, samples: int, seconds: float, limit: int | None = None) -> None:
-        """This worker has computed; waiting for others and for the network is not in the time.
+        """Record a computation of this worker; waiting for others and for the network is not in the time.
 
         `limit`: it has had no memory for more samples than that at once.
         """

@@ -12,7 +12,7 @@ from .loader import Edges, GraphBatch
 
 
 def neighbour_mean(values: torch.Tensor, edges: Edges, *, with_self: bool) -> torch.Tensor:
-    """Mean of what each receiving node is sent, (receiving, dimensions); of itself, too, if `with_self`."""
+    """Return the mean of what each receiving node is sent, (receiving, dimensions); of itself, too, if `with_self`."""
     sources, targets = edges.index
     total = torch.zeros(edges.receiving, values.shape[1], dtype=values.dtype, device=values.device)
     total = total.index_add(0, targets, values[sources])

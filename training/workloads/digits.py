@@ -93,7 +93,7 @@ class Digits:
 
 @cache
 def load_digits(seed: int) -> Digits:
-    """scikit-learn's 1,797 digits of 8 × 8 pixels, split in a stratified way by `seed`."""
+    """Return scikit-learn's 1,797 digits of 8 × 8 pixels, split in a stratified way by `seed`."""
     from sklearn.datasets import load_digits as load
     from sklearn.model_selection import train_test_split
 

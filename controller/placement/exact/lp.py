@@ -70,7 +70,7 @@ class _Ranks:
         return int(self.rank[among[self.variable]].max(initial=-1))
 
     def digits(self, low: int, high: int, base: int) -> NDArray[np.int64]:
-        """(variables,): Σ over the times of each with low ≤ rank ≤ high of base^(rank − low)."""
+        """Return (variables,): Σ over the times of each with low ≤ rank ≤ high of base^(rank − low)."""
         start, end = np.searchsorted(self.rank, (low, high + 1))
         weights = (base ** np.arange(high - low + 1))[self.rank[start:end] - low]
         digits: NDArray[np.int64] = np.bincount(self.variable[start:end], weights, self.variables).astype(np.int64)

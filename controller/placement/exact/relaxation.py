@@ -36,7 +36,7 @@ _GRAINS: Final = 1 << 29
 
 
 def bound_seconds(problem: Problem, costs: PlacementCosts) -> float:
-    """No tree's slowest link takes less; infinite where there is no tree at all."""
+    """Return a lower bound of every tree's slowest link in seconds; infinite if there is no tree at all."""
     relaxation = _Relaxation(problem, costs)
     seconds = max(costs.access_seconds(problem.hosts), relaxation.connected_seconds())
     while seconds < np.inf and (cut := relaxation.cut(seconds)) is not None:
@@ -80,7 +80,9 @@ class _Relaxation:
         return np.inf if last is None else float(self._pairs[last])
 
     def cut(self, seconds: float) -> Bools | None:
-        """(arcs,): those that do not let all streams through in this time; None: all can end somewhere."""
+        """Return a mask (arcs,) of those that do not let all streams through in this time; None: all can end
+        somewhere.
+        """
         parts = _GRAINS // self._total
         capacity = np.ceil(self._capacities(seconds * (1 + 1e-9)) * parts).astype(np.int32)
         nodes = len(self._room) + 2

@@ -59,7 +59,7 @@ class LinkStreams:
                 least[link] = share
 
     def loads(self) -> Floats:
-        """(links,): L_e."""
+        """Return L_e, (links,)."""
         loads: Floats = np.array(self.total) + 1.0 - np.array(self.least)
         return loads
 
@@ -118,7 +118,7 @@ class PlacementCosts:
         return float(self.seconds.max()) * len(self.problem.workers) + float(self.others.max())
 
     def seconds_of_pairs(self) -> Floats:
-        """(pairs,): time of one stream up and one result down between two linked switches."""
+        """Return the time (pairs,) of one stream up and one result down between two linked switches."""
         return self.links.slowest_of_pairs(self.with_one)
 
     def seconds_of_pair(self, pair: int) -> float:
@@ -127,7 +127,7 @@ class PlacementCosts:
         return float((self.seconds[at] + self.others[at]).max())
 
     def latency_of_pairs(self) -> Floats:
-        """(pairs,): a packet's waiting and propagation time, in the slower direction."""
+        """Return a packet's waiting and propagation time (pairs,), in the slower direction."""
         return self.links.slowest_of_pairs(self.wait + self.links.delay_seconds)
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
@@ -136,7 +136,9 @@ class PlacementCosts:
         return float((self.seconds[places] + self.others[places]).max(initial=0.0))
 
     def streams_within(self, seconds: float) -> Floats:
-        """(links,): how many streams each link takes in this time; the same for a share 1e-12 less."""
+        """Return the number of streams (links,) that each link carries in this time; the same for a share 1e-12
+        less.
+        """
         return np.floor(np.maximum(seconds * (1 + _ROUNDING) - self.others, 0.0) / self.seconds)
 
     def link_seconds(self, link: int, load: float) -> float:
@@ -173,7 +175,7 @@ class PlacementCosts:
         return streams
 
     def loads(self, placement: Placement) -> Floats:
-        """(links,): L_e of all streams of a placement.
+        """Return L_e (links,) of all streams of a placement.
 
         Most workers send to their own switch, and so without hashing: their streams are counted all at once.
         """
@@ -209,7 +211,7 @@ class PlacementCosts:
         return max(of(worker) for worker in placement.aggregators)
 
     def completion_seconds(self, placement: Placement) -> float:
-        """T of the formula above."""
+        """Return T of the formula above, in seconds."""
         return self.slowest_link_seconds(placement) + self.longest_path_seconds(placement)
 
 

@@ -64,19 +64,21 @@ class Links:
         return known
 
     def access_of(self, hosts: Iterable[str]) -> Ints:
-        """(hosts, 2): the directed links to the switch of each of these hosts and back."""
+        """Return (hosts, 2): the directed links to the switch of each of these hosts and back."""
         places: Ints = self.access[[self.host[host] for host in hosts]]
         return places
 
     def slowest_of_pairs(self, seconds: Floats) -> Floats:
-        """(pairs,): maximum of `seconds` (by directed link) on each pair."""
+        """Return the maximum (pairs,) of `seconds` (by directed link) on each pair."""
         if not len(self.pairs):
             return np.zeros(0)
         slowest: Floats = np.maximum.reduceat(seconds[self._members], self._starts)
         return slowest
 
     def parallel(self, seconds: Floats) -> tuple[Floats, Ints]:
-        """(2, pairs), by direction: Σ 1 / `seconds` (by directed link) over parallel links, and how many they are."""
+        """Return (2, pairs), by direction: Σ 1 / `seconds` (by directed link) over parallel links, and how many they
+        are.
+        """
         places = (self.downward[self._members].astype(np.int64), self.pair_of[self._members])
         rates, counts = np.zeros((2, len(self.pairs))), np.zeros((2, len(self.pairs)), np.int64)
         np.add.at(rates, places, 1 / seconds[self._members])

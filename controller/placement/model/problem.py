@@ -207,8 +207,8 @@ class Placement:
                 )
 
     def check_tree(self, topology: Topology, server: str | None, fan_in: int = FAN_IN) -> None:
-        """Raises PlacementError unless all streams run together at the root, through nodes that can sum them: switches,
-        and the server where it is the root, none of them with more children than a node takes.
+        """Raise PlacementError unless all streams run together at the root, through nodes that can sum them:
+        switches, and the server where it is the root, none of them with more children than a node takes.
         """
         if self.root in self.parents:
             parent = self.parents[self.root]

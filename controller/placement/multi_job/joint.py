@@ -103,19 +103,19 @@ class JobTimes:
         return least
 
     def improvable(self, weighted: Floats) -> Bools:
-        """(jobs,): whether other trees may make each faster than these times, which are `weighted`."""
+        """Return a mask (jobs,) of those that other trees may make faster than these times, which are `weighted`."""
         may: Bools = weighted > self.least * (1 + _GAINS)
         return may
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
-        """(links,): a job's bytes on each link per step."""
+        """Return a job's bytes per step on each link, (links,)."""
         costs = self._costs[job]
         loads: Floats = costs.loads(placement)
         loads *= costs.problem.gradient_bytes
         return loads
 
     def weighted(self, bytes_of: Sequence[Floats]) -> Floats:
-        """(jobs,): T."""
+        """Return T, (jobs,)."""
         links = np.sum(bytes_of, axis=0) * self.seconds_of_byte
         longest: Floats = np.array([links[job_bytes > 0].max(initial=0.0) for job_bytes in bytes_of])
         longest *= self.weights
@@ -185,7 +185,7 @@ def seconds_of(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement
 
 
 def before_and_after(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
-    """(jobs,) each: their weighted times as they are, and with these of them elsewhere."""
+    """Return weighted times, (jobs,) each: as they are, and with these of them elsewhere."""
     times = JobTimes(jobs)
     now = [times.bytes_of(index, job.placement) for index, job in enumerate(jobs)]
     then = [times.bytes_of(index, moved[index]) if index in moved else mine for index, mine in enumerate(now)]

@@ -145,7 +145,9 @@ class Jobs:
         """Time of the hosts' own links, for any trees, with the streams of all jobs of a host."""
 
     def load(self, trees: Sequence[Sequence[tuple[SwitchTree, float]]]) -> Floats:
-        """(pairs,): seconds of every pair, from each job's trees and their shares, and from others' streams."""
+        """Return the seconds (pairs,) of every pair, from each job's trees and their shares, and from others'
+        streams.
+        """
         load = self.others.copy()
         for job, mine in enumerate(trees):
             for tree, share in mine:
@@ -160,7 +162,9 @@ class Jobs:
         return links
 
     def access_bytes(self) -> Floats:
-        """(links,): bytes of all jobs on the links of their hosts, by any trees: a stream of each job there."""
+        """Return the bytes (links,) of all jobs on the links of their hosts, by any trees: a stream of each job
+        there.
+        """
         sizes = np.zeros(len(self.links.number))
         for job, problem in enumerate(self.problems):
             sizes[self.access(job)] += problem.gradient_bytes

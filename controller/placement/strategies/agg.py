@@ -127,7 +127,8 @@ class Agg:
         return min(self.streams.get(switch, problem.fan_in), problem.fan_in)
 
     def proof(self, problem: Problem) -> str:
-        """That this problem's matrix is totally unimodular, in a sentence, and which streams are not in it.
+        """Return a sentence which says that this problem's matrix is totally unimodular, and which streams are not
+        in it.
 
         Raises:
             PlacementError: It is not.

@@ -158,7 +158,7 @@ class _Search:
         return decided
 
     def use_fewer_switches(self) -> None:
-        """A tree as fast as the best one, if one of fewer switches is found in the branches that are left."""
+        """Use a tree as fast as the best one, if one of fewer switches is found in the branches that are left."""
         if self.best is None or not self._may_solve:
             return
         tree = self._program.fewest(self.high, self._slice(1.0))

@@ -65,7 +65,7 @@ class DigestService:
     # -- the controller's side
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.DigestEntry) -> None:
-        """INSERT begins to send lists, MODIFY changes how, DELETE ends it. Raises `Refusal`."""
+        """Start (INSERT), change (MODIFY) or end (DELETE) the sending of lists. Raises `Refusal`."""
         if self._unserved is not None:
             raise unimplemented(self._unserved)
         config = entry.config
@@ -90,14 +90,14 @@ class DigestService:
             self._entry.CopyFrom(entry)
 
     def read(self) -> p4r.Entity:
-        """Raises `Refusal` (NOT_FOUND) while it is not enabled."""
+        """Return the configuration. Raises `Refusal` (NOT_FOUND) while it is not enabled."""
         entry = self._entry
         if entry is None:
             raise self._not_enabled()
         return p4r.Entity(digest_entry=entry)
 
     def acknowledge(self, list_id: int) -> None:
-        """The records of this list may be told again. Does nothing for a list that is not waiting for it."""
+        """Allow that records of this list are sent again. Does nothing for a list that is not waiting for it."""
         with self._lock:
             self._drop_list(list_id)
 
@@ -114,7 +114,7 @@ class DigestService:
     # -- the data plane's side
 
     def add(self, records: Iterable[Record], now_ns: int) -> list[p4r.DigestList]:
-        """Return new records; the lists that are now full, in order."""
+        """Add new records; return the lists that are now full, in order."""
         lists: list[p4r.DigestList] = []
         with self._lock:
             if self._entry is None:
@@ -133,7 +133,7 @@ class DigestService:
         return lists
 
     def tick(self, now_ns: int) -> list[p4r.DigestList]:
-        """Time has passed; the list whose first record is old enough, if any."""
+        """Return the list whose first record is old enough now, if any."""
         with self._lock:
             if self._entry is None:
                 return []

@@ -42,7 +42,7 @@ class MeterService:
             raise invalid(f"P4Info: {self.name} does not meter {state.unit}, as in the program")
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.MeterEntry) -> None:
-        """MODIFY only; without an index all cells, without a config back to green; counts by color can be reset.
+        """Write a MODIFY; without an index all cells, without a config back to green; counts by color can be reset.
 
         Raises `EmulatorError`.
         """
@@ -138,7 +138,7 @@ def encode_counts(counts: ColorCounts, data: p4r.MeterCounterData) -> None:
 
 
 def check_reset(data: p4r.MeterCounterData, what: str) -> None:
-    """Counts by color can only be set to zero. Raises `Refusal`."""
+    """Check that counts by colour are set to zero, the only value that can be written. Raises `Refusal`."""
     for name, color in (("green", data.green), ("yellow", data.yellow), ("red", data.red)):
         if color.packet_count or color.byte_count:
             raise invalid(

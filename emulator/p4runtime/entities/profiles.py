@@ -75,7 +75,7 @@ class ProfileService:
                 )
 
     def note_entry(self, table: str, key: Hashable, action: TableAction) -> None:
-        """A table entry now uses this profile like that."""
+        """Note that a table entry uses this profile."""
         self.remove_entry(table, key)
         self._references[table, key] = action
         if isinstance(action, OneShot):
@@ -84,7 +84,7 @@ class ProfileService:
             self._users[action] += 1
 
     def remove_entry(self, table: str, key: Hashable) -> None:
-        """A table entry is gone."""
+        """Note that a table entry does not use this profile any more."""
         action = self._references.pop((table, key), None)
         if isinstance(action, OneShot):
             self._one_shots -= 1

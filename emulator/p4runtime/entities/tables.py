@@ -188,14 +188,14 @@ class TableService:
         return call
 
     def write_counter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectCounterEntry) -> None:
-        """A DirectCounterEntry: MODIFY only. Raises `EmulatorError`."""
+        """Write a DirectCounterEntry: MODIFY only. Raises `EmulatorError`."""
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct counter lives and dies with its entry; only MODIFY applies to it")
         self.direct.check_counter()
         self.direct.write_counter(*self._keys.decode_target(entry.table_entry), entry)
 
     def write_meter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectMeterEntry) -> None:
-        """A DirectMeterEntry: MODIFY only. Raises `EmulatorError`."""
+        """Write a DirectMeterEntry: MODIFY only. Raises `EmulatorError`."""
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct meter lives and dies with its entry; only MODIFY applies to it")
         self.direct.check_meter()

@@ -38,7 +38,7 @@ class ValueSetService:
         self._key = MatchKey(self.name, info.match, key)
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.ValueSetEntry) -> None:
-        """MODIFY gives the set other members, all at once. Raises `EmulatorError`."""
+        """Replace the set's members, all at once: MODIFY only. Raises `EmulatorError`."""
         if kind != p4r.Update.MODIFY:
             raise invalid(f"{self.name}: a value set is always there; only MODIFY applies to it")
         if len(entry.members) > self._state.size:

@@ -49,7 +49,7 @@ class Arbiter(Generic[Client]):
         return election_id is not None and election_id == self.highest and self.primary is not None
 
     def update(self, client: Client, election_id: int | None) -> list[Notice[Client]]:
-        """A client arrives or changes its election id.
+        """Add a client, or change its election id.
 
         Raises `Refusal` (its stream must then end): INVALID_ARGUMENT when another live client has the id,
         RESOURCE_EXHAUSTED when `MAX_CLIENTS` are there already.
@@ -68,7 +68,7 @@ class Arbiter(Generic[Client]):
         return self._notices() if was_primary else [self._notice(client)]
 
     def leave(self, client: Client) -> list[Notice[Client]]:
-        """A client's stream has ended."""
+        """Remove a client whose stream has ended."""
         was_primary = self.primary == client
         self.clients.pop(client, None)
         return self._notices() if was_primary else []

@@ -36,7 +36,7 @@ class Clients:
         """The sessions that are primary, at most one for each role (`Session.role`)."""
 
     def arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
-        """A controller's arbitration message. Raises `Refusal`: its stream must then end."""
+        """Process a controller's arbitration message. Raises `Refusal`: its stream must then end."""
         name = message.role.name
         election_id = U128.decode(message.election_id) if message.HasField("election_id") else None
         with self._turn:

@@ -32,7 +32,7 @@ class Session:
         self._waiting_bytes = 0
 
     def send(self, message: p4r.StreamMessageResponse) -> None:
-        """Send; where that would be one too many, end the stream."""
+        """Queue a message; if the queue is full, end the stream."""
         if not self.offer(message):
             self.close(
                 Refusal(

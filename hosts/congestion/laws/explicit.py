@@ -24,7 +24,7 @@ class ExplicitWindow(WindowLaw):
             self._window, self._heard_ns = feedback.window, feedback.now_ns
 
     def on_loss(self, rounds: int, now_ns: int) -> None:
-        """The queues say themselves what they have room for."""
+        """Do nothing: queues report their room themselves."""
 
     def window(self, now_ns: int) -> int:
         lease_ns = self._pacing.lease_ns

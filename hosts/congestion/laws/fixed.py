@@ -20,10 +20,10 @@ class FixedWindow(WindowLaw):
         """Start; nothing is requested of the network."""
 
     def update(self, feedback: Feedback) -> None:
-        """Nothing is learnt of it."""
+        """Do nothing: the window is fixed."""
 
     def on_loss(self, rounds: int, now_ns: int) -> None:
-        """Lost rounds are sent again at the same window."""
+        """Do nothing: lost rounds are sent again at the same window."""
 
     def window(self, now_ns: int) -> int:
         return self._rounds

@@ -129,10 +129,12 @@ class Hpcc(WindowLaw):
         self._window = window
 
     def on_loss(self, rounds: int, now_ns: int) -> None:
-        """The links say themselves how full they are."""
+        """Do nothing: links report their load themselves."""
 
     def window(self, now_ns: int) -> int:
-        """A round may begin while less than W is in the network; the pace makes it W on mean."""
+        """Return the window in rounds. A round may begin while less than W is in the network; the pace makes it W on
+        mean.
+        """
         return ceil(self._window)
 
     @property

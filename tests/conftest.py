@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +24,31 @@ _LAST_S: Final = 60.0
 """Time in seconds that threads and processes of tests may take to end."""
 
 
+_WORKER: Final = os.environ.get("PYTEST_XDIST_WORKER", "")
+"""Name of this process, such as gw1, if several share the tests; else empty."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have every second worker read the files from the last to the first.
+
+    The first run in a clone compiles each file with its assertions rewritten. Workers that read in the same order all
+    compile the same file at the same time; from both ends, each finds the other half compiled.
+    """
+    report = yield
+    if _WORKER and int(_WORKER.removeprefix("gw")) % 2 and isinstance(collector, pytest.Directory):
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose tests say by their marks that they take minutes come first, the longest of them before the others:
     processes that take one file after another then end at about the same time.
     """
+    if _WORKER:  # all workers have to name the tests in the same order
+        items.sort(key=lambda item: item.path.parts)
     minutes = Counter[Path]()
     for item in items:
         for mark in (*item.iter_markers("long"), *item.iter_markers("document")):

@@ -155,7 +155,9 @@ def user_programs(
         found[name] = own = UserProgram(json, p4info or named or _beside(json), files)
         for path in (own.json, own.p4info):
             if path.is_dir():
-                raise ExperimentError(f"{name}: {path} is a folder; name a file in it, like {path / 'program.json'}")
+                raise ExperimentError(
+                    f"is a folder; name a file in it, like {path / 'program.json'}", place=f"{name}: {path}", value=path
+                )
             if not path.is_file():
                 raise ExperimentError(
                     "there is no such file; p4c writes both: BMv2 JSON and P4Info", place=f"{name}: {path}", value=path

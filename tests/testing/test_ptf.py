@@ -29,7 +29,7 @@ import ptf.testutils as tu
 from ptf.base_tests import BaseTest
 from weir.tests.emulator.p4runtime.p4runtime_rig import Client, load_config
 
-FRAME = bytes.fromhex("020000000002 020000000001 88b5") + bytes(46)
+FRAME = bytes.fromhex("020000000002 020000000001 88b5") + bytes(9000)  # a jumbo frame
 
 
 class PacketsOfTheController(BaseTest):

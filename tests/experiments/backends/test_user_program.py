@@ -36,6 +36,8 @@ def test_missing_files_are_reported_before_a_fabric_is_built(tmp_path: Path) -> 
         user_programs(["s1", "s2"], None, None, {}, {"s1": BUILD / "router.json"})
     with raises(ExperimentError, place="s1: mine.json", value=Path("mine.json")):
         user_programs(["s1"], Path("mine.json"), None, {}, {})
+    with raises(ExperimentError, place=f"s1: {tmp_path}", value=tmp_path):
+        user_programs(["s1"], tmp_path, None, {}, {})
     alone = tmp_path / "alone.json"
     alone.write_bytes((BUILD / "router.json").read_bytes())
     absent = tmp_path / "alone.p4info.txtpb"

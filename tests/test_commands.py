@@ -60,6 +60,18 @@ ALONE: Final = [
     "weir topology draw topologies/fat_tree.yaml fabric.svg",
 ]
 """Lines that need nothing and end by themselves."""
+QUICK: Final = [
+    "make doctor",
+    "make wireshark",
+    "weir place topologies/leaf_spine.yaml --server h12",
+    "weir run experiments/demo.yaml --check",
+    "weir schema run > run.schema.json",
+    "weir stf --p4c FOLDER",
+    "weir stf examples/p4_program/firewall.json examples/p4_program/firewall.stf",
+    "weir topology check FILE",
+    "weir topology draw FILE fabric.svg",
+]
+"""Those of them that `make test` runs as processes; it has tests of the other lines' commands within its own."""
 LAUNCHES: Final = [
     "weir launch --hosts h1,h4,h7 examples/train.py",
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
@@ -402,7 +414,13 @@ def test_a_line_run_by_another_test_names_an_existing_one(test: str) -> None:
     assert f"def {name}" in (ROOT / path).read_text()
 
 
-@pytest.mark.parametrize("line", [*ALONE, *(pytest.param(line, marks=pytest.mark.long) for line in LAUNCHES)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, id=line, marks=() if line in QUICK else pytest.mark.long)
+        for line in sorted({*ALONE, *LAUNCHES, *QUICK})
+    ],
+)
 def test_a_line_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
     output_of(["bash", "-ec", line], clone)

@@ -54,6 +54,7 @@ def test_a_cache_of_data_reads_and_decodes_once(tmp_path: Path) -> None:
     assert len({total for *_, total in found}) == 1
 
 
+@pytest.mark.long
 def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> None:
     lines = output_of(sys.executable, EXAMPLES / "training_loop.py", cwd=tmp_path).splitlines()
     assert [line.split()[0] for line in lines] == ["ps", "weights", "agg", "weights"]
@@ -64,6 +65,7 @@ def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> No
     assert took_ms[1] < took_ms[0]  # of virtual time: the same on every machine
 
 
+@pytest.mark.long
 def test_a_p4_program_of_ones_own_under_pytest(tmp_path: Path) -> None:
     """The test runs in a copy, out of reach of this project's test configuration."""
     folder = shutil.copytree(EXAMPLES / "p4_program", tmp_path / "p4", ignore=shutil.ignore_patterns("__pycache__"))

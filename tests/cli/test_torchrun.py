@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -32,11 +33,11 @@ with orderly_end() as end:
 @pytest.mark.parametrize(
     ("number", "restarts"),
     [
-        (signal.SIGTERM, 0),
         (signal.SIGKILL, 1),
         *(
             pytest.param(number, restarts, marks=pytest.mark.long)
-            for number, restarts in ((signal.SIGTERM, 1), (signal.SIGHUP, 0), (signal.SIGHUP, 1), (signal.SIGKILL, 0))
+            for number, restarts in product((signal.SIGTERM, signal.SIGHUP, signal.SIGKILL), (0, 1))
+            if (number, restarts) != (signal.SIGKILL, 1)
         ),
     ],
 )

@@ -26,7 +26,7 @@ SAMPLES = sorted(
         *ROOT.glob("p4src/build/*.json"),
     ]
 )
-FRAMES = 10_000
+FRAMES = 3_000
 MANY_FRAMES = 1_000_000
 SAMPLE_FRAMES = 50_000
 SILENCE_S = 280

@@ -63,7 +63,7 @@ print(json.dumps(statuses))
 """
 
 
-@pytest.mark.parametrize("side", ["behind", "before"])
+@pytest.mark.parametrize("side", ["behind", pytest.param("before", marks=pytest.mark.long)])
 def test_an_access_outside_of_arrays_ends_the_process(side: str) -> None:
     words = [sys.executable, "-c", _ACCESSES, side]
     statuses = json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=100).stdout)
@@ -77,6 +77,7 @@ def test_an_access_outside_of_arrays_ends_the_process(side: str) -> None:
     }
 
 
+@pytest.mark.long
 def test_the_controllers_native_code_is_loaded_within_arrays() -> None:
     words = [sys.executable, "-c"]
     words += ["from weir.tests.support.guarded_memory import install; install(); import weir.controller.controller"]
@@ -93,6 +94,7 @@ sys.kept = [np.zeros(1 + number % 99) for number in range(9000)]  # freed after 
 """
 
 
+@pytest.mark.long
 def test_arrays_that_outlive_all_modules_are_freed_well() -> None:
     assert subprocess.run([sys.executable, "-c", _AT_THE_END], check=False, timeout=100).returncode == 0
 
@@ -117,6 +119,7 @@ for number in range(3000):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("capacity", "status"), [("checked", 0), ("unchecked", -signal.SIGSEGV)])
 def test_events_beyond_an_unchecked_heap_are_found(capacity: str, status: int) -> None:
     words = [sys.executable, "-c", _HEAP, capacity]

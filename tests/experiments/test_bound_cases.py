@@ -67,6 +67,7 @@ def test_yielding_flows_that_time_out_keep_to_their_windows() -> None:
     assert promised[Endpoint("s1", 20)] == 90
 
 
+@pytest.mark.long
 def test_probes_and_a_flow_that_fill_a_link_are_refused_together() -> None:
     near, far = ["h1", "h2", "h3", "h4"], ["h5"]
     run = {

@@ -57,7 +57,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("hook", "complete"), [(_POLLER, 0), (_PAGE, 2)], ids=["poller", "page"])
+@pytest.mark.parametrize(
+    ("hook", "complete"), [(_POLLER, 0), pytest.param(_PAGE, 2, marks=pytest.mark.long)], ids=["poller", "page"]
+)
 def test_a_signal_ends_a_run_and_keeps_what_is_complete(tmp_path: Path, hook: str, complete: int) -> None:
     file, out = tmp_path / "run.yaml", tmp_path / "runs"
     file.write_text(_RUN)

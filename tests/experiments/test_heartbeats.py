@@ -163,7 +163,7 @@ def _late(detector: str, seen: HeartbeatFigures) -> str:
     return f"| bulk | {detector} | {seen.sent:,} | {seen.delivered:,} | {times} | – |"
 
 
-@pytest.mark.parametrize(("rate", "promised"), [("250Mbit", 12), ("315Mbit", None)])
+@pytest.mark.parametrize(("rate", "promised"), [("250Mbit", 12), pytest.param("315Mbit", None, marks=pytest.mark.long)])
 def test_bulk_queues_keep_their_promises_behind_heartbeats(rate: str, promised: int | None) -> None:
     """The controller's host has a link of which others take three times `rate`, and heartbeats a seventh at most."""
     config = RunConfig.load(RUNS / "in-class-fast.yaml")
@@ -281,7 +281,8 @@ def test_the_guides_runs_differ_in_their_heartbeats_only() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["in-class", pytest.param("bulk-telemetry", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["in-class", "bulk-telemetry"])
 def test_the_page_of_a_run_shows_how_late_heartbeats_came(name: str, tmp_path: Path) -> None:
     config = RunConfig.load(RUNS / f"{name}.yaml")
     config = config.model_copy(update={"training": config.training.model_copy(update={"steps": 2})})

@@ -93,7 +93,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
         # h1 and h2 by s1, the spine and s2, the others by s2 alone; the result back to either
         pytest.param("ps", "h6", {2, 4, 6}, marks=pytest.mark.long),
         # racks sum; messages of the far one to the server cross three switches
-        ("hierarchy", "h6", {2, 4, 6, 3, 5}),
+        pytest.param("hierarchy", "h6", {2, 4, 6, 3, 5}, marks=pytest.mark.long),
         # no host has a part but the workers: the root is a switch
         ("hierarchy", None, {1, 2, 3, 4, 5}),
     ],

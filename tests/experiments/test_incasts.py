@@ -49,10 +49,7 @@ def test_all_runs_about_queues_are_held_to_their_promises() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("incast-16", "joins", "shallow") else pytest.param(name, marks=pytest.mark.long)
-        for name in SHORTENED
-    ],
+    [name if name == "shallow" else pytest.param(name, marks=pytest.mark.long) for name in SHORTENED],
 )
 def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     steps, hidden, is_long = SHORTENED[name]
@@ -83,6 +80,7 @@ def test_bounds_below_any_window_are_refused_and_paced() -> None:
     assert max(result.iteration_ns) > 140_000 * 18, "a gap before each round"
 
 
+@pytest.mark.long
 def test_an_incasts_jobs_share_alike_with_one_round_per_stream() -> None:
     """All 64 need 0.56 ms to send once, which is more than ten round trips in empty queues; and one job has exponents
     to sum while the other has lanes.

@@ -118,6 +118,7 @@ def four_jobs_at_once(bound: int, host_poll: str) -> tuple[JobPlan, SumTime, int
     return asyncio.run(run())
 
 
+@pytest.mark.long
 def test_a_job_that_shrinks_first_leaves_its_unused_share_idle() -> None:
     """Three of four jobs hold back for as long as the first sums, which has a quarter of Q* already: 7 rounds, and 8.8
     fill its round trip. With a Q* that leaves it 11 it has the link.

@@ -80,7 +80,7 @@ def incast(law: str, rounds: int = 100, host_poll: str = "0us", workers: int = W
 
 @pytest.mark.parametrize(
     "law",
-    ["explicit", "dctcp", "fixed", *(pytest.param(law, marks=pytest.mark.long) for law in ("hpcc", "delay", "loss"))],
+    ["explicit", "fixed", *(pytest.param(law, marks=pytest.mark.long) for law in ("dctcp", "hpcc", "delay", "loss"))],
 )
 def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
     seen = incast(law)

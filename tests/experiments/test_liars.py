@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from weir.controller.congestion.marking import REPAIRS
@@ -90,6 +91,7 @@ def test_messages_in_the_control_class_are_dropped_without_harm() -> None:
     assert max(took[2:]) <= min(took[:2]), "what the liar does not send is the others'"
 
 
+@pytest.mark.long
 def test_a_worker_that_ignores_windows_loses_and_others_do_not() -> None:
     """Three honest jobs and a liar on one link: each honest one has at least the quarter of it that is all that it can
     have among its like, though the liar's first bursts come before theirs; and a third when these are over.

@@ -38,6 +38,7 @@ def declared(**changes: Any) -> RunConfig:
     return RunConfig.load(RUN).replaced("a test", background=flows, **changes)
 
 
+@pytest.mark.long
 def test_large_messages_fill_a_link_that_is_theirs() -> None:
     """95 % of the line rate are the application's bytes; the rest are headers."""
     value = np.random.default_rng(1).integers(0, 256, 6_000_000, np.uint8)
@@ -57,7 +58,8 @@ def test_large_messages_fill_a_link_that_is_theirs() -> None:
     assert 0.95 * RATE_BPS <= goodput_bps < RATE_BPS
 
 
-@pytest.mark.parametrize("lower_effort", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("lower_effort", [False, True])
 def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool) -> None:
     """A round of the job's window, three times eight packets of the transport's, and a probe."""
     config = declared()

@@ -113,6 +113,7 @@ def test_mutated_targets_exist() -> None:
         assert before != after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", ["hosts/protocol/fetching.py"])
 def test_a_module_that_does_not_import_is_noticed(broken: str) -> None:
     assert killed(Mutant(broken, 1, "", "", "raise ImportError"), "tests/hosts/protocol/test_in_flight.py")
@@ -127,6 +128,7 @@ def test_few_mutants_are_judged_by_what_chance_may_draw(count: int, lives: int) 
 ENDLESS = "def test_waits():\n    import time\n    while True:\n        time.sleep(1)\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("each_s", "all_s", "verdict"), [(2, 300, Verdict.KILLED), (300, 8, Verdict.TIMED_OUT)])
 def test_an_endless_test_kills_but_a_slow_sum_of_tests_does_not(
     tmp_path: Path, each_s: float, all_s: float, verdict: Verdict

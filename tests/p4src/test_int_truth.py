@@ -352,6 +352,8 @@ def fabric_of(seed: int, presence: str, switches: int | None = None) -> Tree:
 
 
 CASES = [(mode, presence) for mode in ("md", "mx", "xd") for presence in ("udp-port", "dscp", "probe-marker")]
+QUICK = {("md", "udp-port"), ("mx", "dscp"), ("xd", "probe-marker")}
+"""Each mode and each presence once."""
 
 
 def one_run(seed: int, mode: str, presence: str, count: int) -> Counter[str]:
@@ -361,7 +363,11 @@ def one_run(seed: int, mode: str, presence: str, count: int) -> Counter[str]:
     return check(tree, packets)
 
 
-@pytest.mark.parametrize(("mode", "presence"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("mode", "presence"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.long) for case in CASES],
+    ids=lambda value: str(value),
+)
 def test_reports_equal_the_emulators_records(mode: str, presence: str) -> None:
     met: Counter[str] = Counter()
     for seed in range(3):

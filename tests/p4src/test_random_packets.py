@@ -9,7 +9,7 @@ import pytest
 
 from weir.tests.p4src.emulated_node import PORTS, EmulatedNode
 from weir.tests.p4src.node_model import CPU_PORT, Bound, NodeModel, Policer, Tables
-from weir.tests.p4src.program_mutants import REWRITES, Rewrite, rewritten
+from weir.tests.p4src.program_mutants import REWRITES, Rewrite, keep_the_children_of_the_former_round, rewritten
 from weir.tests.p4src.small_fabric import (
     GENERATION,
     INNER,
@@ -271,7 +271,14 @@ def _run_seeds(seeds: range, program: bytes) -> None:
         run(seed, 400, program)
 
 
-@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.__name__)
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        pytest.param(rewrite, marks=() if rewrite is keep_the_children_of_the_former_round else pytest.mark.long)
+        for rewrite in REWRITES
+    ],
+    ids=lambda rewrite: rewrite.__name__,
+)
 def test_a_broken_rule_is_found(rewrite: Rewrite) -> None:
     with pytest.raises(AssertionError, match=r"^seed \d"):
         _run_seeds(range(5), rewritten(rewrite))

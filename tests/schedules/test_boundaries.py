@@ -101,6 +101,7 @@ async def test_sums_are_exact_at_the_bounds(bound: Bound, root: str) -> None:
     rig.close()
 
 
+@pytest.mark.long
 async def test_generations_start_anew_after_the_last() -> None:
     """More moves than there are generations, each while tensors are being summed, between trees and slots."""
     rig = ScheduleRig(

@@ -57,8 +57,8 @@ async def play_seeds(seeds: range) -> Seen:
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(QUICK // 2),
-        pytest.param(range(QUICK // 2, QUICK), marks=pytest.mark.long),
+        range(QUICK // 4),
+        pytest.param(range(QUICK // 4, QUICK), marks=pytest.mark.long),
         *(pytest.param(range(first, first + QUICK), marks=pytest.mark.long) for first in range(QUICK, MORE, QUICK)),
     ],
     ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}",

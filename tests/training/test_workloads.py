@@ -81,7 +81,7 @@ def test_losses_of_pytorch_are_the_same_within_float_error(name: str) -> None:
     ("name", "optimiser", "rate", "accuracy"),
     [
         ("mnist", "sgd", 0.2, 0.85),
-        ("transformer", "adam", 0.01, 0.3),
+        pytest.param("transformer", "adam", 0.01, 0.3, marks=pytest.mark.long),
         ("svm", "sgd", 3.0, 0.6),
     ],
 )

@@ -54,7 +54,7 @@ def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
     return len({sums[host] for host in hosts}) == 1 and sums[hosts[0]] is not None
 
 
-@pytest.mark.parametrize("server", [SERVER, None])
+@pytest.mark.parametrize("server", [pytest.param(SERVER, marks=pytest.mark.long), None])
 async def test_when_a_worker_dies_the_others_go_on_without_it(rig: JobRig, server: str | None) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER if server else AT_SPINE)
     job = await rig.admit(spec(server))
@@ -91,7 +91,7 @@ async def test_survivors_of_a_death_sum_over_themselves(rig: JobRig) -> None:
     assert abs(_floats(total["h1"]) - _floats(two)).max() < 1e-6
 
 
-@pytest.mark.parametrize("server", [SERVER, None])
+@pytest.mark.parametrize("server", [SERVER, pytest.param(None, marks=pytest.mark.long)])
 async def test_a_waiting_job_continues_when_its_worker_returns(rig: JobRig, server: str | None) -> None:
     job = await rig.admit(spec(server, WAIT))
     rig.submit(job, 3)
@@ -148,7 +148,7 @@ async def test_hosts_that_fail_at_once_are_lost_at_once(rig: JobRig) -> None:
     assert rig.controller.jobs.counts.leases_expired == 4
 
 
-@pytest.mark.parametrize("spares", [(), (SPARE,)])
+@pytest.mark.parametrize("spares", [pytest.param((), marks=pytest.mark.long), (SPARE,)])
 async def test_when_the_server_dies_another_root_is_found(rig: JobRig, spares: tuple[str, ...]) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=spares))

@@ -42,7 +42,10 @@ async def admit(rig: JobRig, placement: Placement, server: str | None) -> Job:
     return await rig.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8))
 
 
-@pytest.mark.parametrize(("start", "server"), [(AT_SERVER, SERVER), (AT_SWITCH, SERVER), (AT_SWITCH, None)])
+@pytest.mark.parametrize(
+    ("start", "server"),
+    [pytest.param(AT_SERVER, SERVER, marks=pytest.mark.long), (AT_SWITCH, SERVER), (AT_SWITCH, None)],
+)
 async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: JobRig, start: Placement, server: str | None) -> None:
     job = await admit(rig, start, server)
     rig.submit(job, 1)
@@ -122,7 +125,7 @@ async def test_late_copies_of_pause_and_resume_change_nothing(rig: JobRig) -> No
     assert all(worker.core.paused for worker in job.workers.values())
 
 
-@pytest.mark.parametrize("first_round", [CHUNKS // 2 + 7, 3 * CHUNKS - 5])
+@pytest.mark.parametrize("first_round", [pytest.param(CHUNKS // 2 + 7, marks=pytest.mark.long), 3 * CHUNKS - 5])
 async def test_a_late_root_server_knows_the_jobs_round(rig: JobRig, first_round: int) -> None:
     """A chunk's number identifies rounds within 2²³ of a known one: counted from 0 they would be taken for others, and
     rounds that only the server holds would be lost.

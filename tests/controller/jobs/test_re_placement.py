@@ -112,7 +112,7 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
     jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
     assert spines(rig, 1) != spines(rig, 2)
     assert len(spines(rig, 1)) == len(spines(rig, 2)) == 1
-    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, think_ns)
+    await train(rig, jobs, rig.fabric.now_ns + 14 * PERIOD, think_ns)
     assert moves(rig) == []
 
 
@@ -164,7 +164,7 @@ async def test_readings_are_taken_once_for_all_jobs(rig: JobRig, monkeypatch: py
 
     rig.controller.planner.better = watched  # type: ignore[method-assign,assignment]
     jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
-    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, MS)
+    await train(rig, jobs, rig.fabric.now_ns + 14 * PERIOD, MS)
     assert {job for job, _ in asked} == {1, 2}
     assert len(taken) == len({id(links) for links in taken}) < sum(readings for _, readings in asked)
 
@@ -327,7 +327,8 @@ def congested(rig: JobRig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns
 
 
 @pytest.mark.parametrize(
-    ("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), pytest.param(12, 10**15, 0, marks=pytest.mark.long)]
+    ("periods", "pause_ns", "moved"),
+    [(1, 0, 0), *(pytest.param(*row, marks=pytest.mark.long) for row in ((12, 0, 1), (12, 10**15, 0)))],
 )
 async def test_a_job_moves_only_if_two_readings_pay_for_its_pause(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
@@ -387,6 +388,7 @@ async def test_a_job_returns_home_after_losing_moves(
     assert spines(rig, 1) == {home if goes else here}
 
 
+@pytest.mark.long
 async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: JobRig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns
@@ -406,7 +408,8 @@ async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: JobRig) -> Non
     assert all(later - sooner >= OPTIONS.dwell_ns for sooner, later in itertools.pairwise(when))
 
 
-@pytest.mark.parametrize(("weight", "moved"), [pytest.param(1.0, 1, marks=pytest.mark.long), (5.0, 0)])
+@pytest.mark.long
+@pytest.mark.parametrize(("weight", "moved"), [(1.0, 1), (5.0, 0)])
 async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
 ) -> None:
@@ -434,7 +437,7 @@ async def test_a_lower_job_cedes_the_better_spine_and_stays(
     (first,), (second,) = spines(rig, 1), spines(rig, 2)
     assert first != second
     congested(rig, monkeypatch, first, rig.fabric.now_ns, rig.fabric.now_ns + 1000 * PERIOD)
-    await train(rig, jobs, rig.fabric.now_ns + 40 * PERIOD, handles=sums)
+    await train(rig, jobs, rig.fabric.now_ns + 20 * PERIOD, handles=sums)
     assert spines(rig, higher) == {second}
     assert spines(rig, 3 - higher) == {first}
     assert len(moves(rig)) == (2 if higher == 1 else 0)

@@ -38,7 +38,7 @@ def damage(count: int, compiled: int, folder: Path) -> None:
 
 
 def test_hundreds_of_damaged_programs(tmp_path: Path) -> None:
-    damage(200, 1, tmp_path)
+    damage(120, 1, tmp_path)
 
 
 @pytest.mark.long(minutes=5)

@@ -32,7 +32,8 @@ TOPOLOGY: Final = leaf_spine(1, 1, 5)
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
 SPARE: Final = "h5"
-LEASE_S: Final = 2.0
+LEASE_S: Final = 6.0
+"""A process that runs is heard within it, on a machine with ten times the processes that it has cores for."""
 PATIENCE_S: Final = 100.0
 """Time limit in seconds, which only a hang exceeds."""
 ACTS: Final = 8

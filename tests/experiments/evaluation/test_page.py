@@ -127,7 +127,7 @@ def test_tables_name_strategies_as_options_do() -> None:
 
 
 @cache
-def published(name: str = "evaluation") -> tuple[Suite, list[GridCondition]]:
+def published(name: str) -> tuple[Suite, list[GridCondition]]:
     """Conditions computed from a page's data, with their four digits."""
     suite = Suite.load(ROOT / "experiments" / f"{PAGES[name]}.yaml")
     data = (ROOT / "docs" / name / page.DATA).read_bytes()
@@ -198,7 +198,7 @@ def split(table: str) -> tuple[list[str], list[float]]:
 
 
 def test_readme_has_the_figures_of_the_data() -> None:
-    _, conditions = published()
+    _, conditions = published("evaluation")
     loaded = page._loaded(conditions)
     others = [one.against_others.value for one in loaded if one.against_others is not None]
     compared = [(one, one.against_published[1].value) for one in loaded if one.against_published is not None]

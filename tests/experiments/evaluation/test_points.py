@@ -104,7 +104,7 @@ def test_jobs_have_hosts_of_their_own_where_they_are_to_be() -> None:
     assert len({topology.attached_switch(host).name for host in (*job.workers, job.server)}) == 3
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
 def test_absent_telemetry_is_blind_and_fresh_matches_the_oracle(seed: int) -> None:
     absent = means(run_point(point(telemetry="absent", seed=seed)))
     assert absent["widest"] == absent["blind"]
@@ -112,8 +112,16 @@ def test_absent_telemetry_is_blind_and_fresh_matches_the_oracle(seed: int) -> No
     assert fresh["widest"] == pytest.approx(fresh["oracle"], rel=0.02)
 
 
-@pytest.mark.parametrize("telemetry", ["old", "lossy"])
-@pytest.mark.parametrize("background", ["shifting", "websearch"])
+@pytest.mark.parametrize(
+    ("telemetry", "background"),
+    [
+        ("old", "shifting"),
+        *(
+            pytest.param(telemetry, background, marks=pytest.mark.long)
+            for telemetry, background in (("old", "websearch"), ("lossy", "shifting"), ("lossy", "websearch"))
+        ),
+    ],
+)
 def test_every_strategy_ends_under_every_condition(telemetry: str, background: str) -> None:
     names = (
         *("ps", "ring", "two-level-ring", "halving-doubling", "rack", "atp", "hierarchy", "hashed-hierarchy", "root"),
@@ -379,6 +387,7 @@ def test_a_killed_evaluation_continues_and_writes_its_page(tmp_path: Path) -> No
     assert (tmp_path / "page" / page.DATA).exists()
 
 
+@pytest.mark.long
 def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
     """Its processes have handlers of their own."""
     file = tmp_path / "suite.yaml"

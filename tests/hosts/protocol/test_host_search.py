@@ -54,6 +54,18 @@ QUICK = [
     *(mutant.setup for mutant in MUTANTS if mutant.setup.window <= mutant.setup.slots // 2),
 ]
 
+SLOW = {
+    Setup("server", chunks=2, moves=1, next_kind="root", lost=(FIRST, SERVER), dies_in_moves=True),
+    Setup("root", workers=3, moves=1, lost=(LAST_OF_3,), dies_in_moves=True),
+    Setup("root", workers=3, chunks=2, moves=1, lost=(FIRST, LAST_OF_3)),
+    Setup("root", workers=3, chunks=2, moves=1, lost=(LAST_OF_3,)),
+    Setup("root", slots=4, window=2, tensors=2, moves=1, lost=(FIRST,), adds=(1,)),
+    Setup("root", chunks=2, moves=1, lost=(FIRST, LAST_OF_2), dies_in_moves=True),
+    Setup("server", workers=3, moves=1, lost=(LAST_OF_3,)),
+    Setup("inner", chunks=2, moves=1, lost=(FIRST, LAST_OF_2)),
+}
+"""Setups of QUICK that take half of its time; a smaller one of the same events stays."""
+
 LONG = [
     *(Setup(kind, workers=3, chunks=3, adds=(0,)) for kind in ("tree", "tree-root")),
     *(Setup(kind, workers=3, chunks=2, moves=1, lost=(FIRST, LAST_OF_3), adds=(0,)) for kind in ("inner", "tree-root")),
@@ -105,7 +117,7 @@ LONG = [
 @pytest.mark.parametrize(
     "setup",
     [
-        *dict.fromkeys(QUICK),
+        *(pytest.param(setup, marks=pytest.mark.long if setup in SLOW else ()) for setup in dict.fromkeys(QUICK)),
         *(pytest.param(setup, marks=[pytest.mark.long, pytest.mark.timeout(3600)]) for setup in LONG),
     ],
     ids=str,

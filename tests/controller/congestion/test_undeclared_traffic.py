@@ -351,7 +351,8 @@ def undeclared_flow(cluster: Cluster, rate_bps: float, duration_ns: int) -> None
     )
 
 
-@pytest.mark.parametrize("looks", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("looks", [True, False])
 def test_a_job_leaves_room_for_undeclared_traffic(
     looks: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,7 +408,8 @@ def test_noise_and_declared_traffic_are_not_detected(undeclared_bps: float) -> N
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["queues/joins.yaml", pytest.param("queues/yielding.yaml", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["queues/joins.yaml", "queues/yielding.yaml"])
 def test_jobs_that_come_and_go_are_not_taken_for_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor flows that yield, whose windows are declared and not their rates."""
     assert never_seen(RunConfig.load(RUNS / name), monkeypatch)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -37,7 +38,18 @@ from .compiler.layout import Layout, is_static, plan
 from .compiler.link import link
 from .compiler.steps import with_steps
 from .entries import InvalidEntry
-from .state import ActionProfile, Counter, DigestQueue, ProgramState, Register, Table, ValueSetMembers, const_entries
+from .state import (
+    ActionProfile,
+    Counter,
+    DigestQueue,
+    InitialTable,
+    ProgramState,
+    Register,
+    Table,
+    ValueSetMembers,
+    const_entries,
+    initial_table,
+)
 from .tables.keys import pack_key
 from .tables.meters import ColorCounts, MeterArray, MeterRates
 from .tables.rows import action_codes, profile_actions, row_layout
@@ -181,10 +193,17 @@ class Program:
         """Return the same program with notes of what its parser and tables do; compiled unless the cache has it."""
         return Program.load(self._json, traced=True)
 
+    @cached_property
+    def _initial(self) -> Mapping[str, InitialTable]:
+        nodes = [node for node in _tables(self._document) if not is_static(node)]
+        return {node.name: initial_table(self._document, node, self.tables[node.name]) for node in nodes}
+
     def new_state(self) -> ProgramState:
         """Return fresh memory for one switch. Raises UnsupportedProgram if memory for it cannot be allocated."""
         try:
-            return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
+            return ProgramState(
+                self._document, self._layout, self.tables, self.actions, self.action_profiles, self._initial
+            )
         except MemoryError:
             size = self._layout.state_bytes
             raise UnsupportedProgram(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,11 @@ from .compiler.layout import (
 )
 from .compiler.steps import Steps
 from .entries import ActionCall, Exact, InvalidEntry, Lpm, Match, Optional, Range, TableEntry, TableFull, Ternary
+from .tables.keys import PackedKey, pack_key
 from .tables.memory import MemoryBlock, RetiredMemory, write_word
 from .tables.meters import MeterArray
 from .tables.profile import ActionProfile
-from .tables.rows import row_layout
+from .tables.rows import RowLayout, row_layout
 from .tables.table import Table
 
 __all__ = ["ActionProfile", "Counter", "DigestQueue", "ProgramState", "Register", "Table", "ValueSetMembers"]
@@ -218,6 +219,23 @@ class Clock:
         return self.read()
 
 
+class InitialTable(NamedTuple):
+    """Parts of a table that all states of a program share: they take longer to compute than to write."""
+
+    layout: RowLayout
+    entries: tuple[tuple[TableEntry, PackedKey], ...]
+    """The program's own entries."""
+
+
+def initial_table(document: Document, node: TableNode, schema: TableSchema) -> InitialTable:
+    """Lay out a table's rows and pack the keys of its own entries. Raises `InvalidEntry` for one that does not fit."""
+    layout = row_layout(document, node)
+    entries = const_entries(document, node)
+    return InitialTable(
+        layout, tuple((entry, pack_key(schema, layout, entry.match, entry.priority)) for entry in entries)
+    )
+
+
 class ProgramState:
     """Made by `Program.new_state`. One control plane at a time may write; packets may run meanwhile."""
 
@@ -228,6 +246,7 @@ class ProgramState:
         tables: Mapping[str, TableSchema],
         actions: Mapping[str, ActionSchema],
         profiles: Mapping[str, ActionProfileSchema],
+        initial: Mapping[str, InitialTable],
     ) -> None:
         self._memory = MemoryBlock(layout.state_bytes)
         self._retired = RetiredMemory(self._memory)
@@ -272,11 +291,11 @@ class ProgramState:
                 if isinstance(node, TableNode) and not is_static(node):
                     self._all[node.name] = Table(
                         tables[node.name],
-                        row_layout(document, node),
+                        initial[node.name].layout,
                         actions,
                         self.address + layout.table_root[node.name],
                         self.action_profiles[node.profile] if node.profile is not None else None,
-                        const_entries(document, node),
+                        initial[node.name].entries,
                         self._retired,
                         self.clock,
                     )

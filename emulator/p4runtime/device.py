@@ -140,7 +140,10 @@ class P4RuntimeDevice:
 
     def _commit(self, verified: LoadedPipeline, state: ProgramState) -> None:
         """Run the program on a state without any writes."""
-        pipeline = LoadedPipeline(verified.config, verified.program, state, self._replication, self._datapath)
+        if state is verified.state:
+            pipeline = verified.replicating_by(self._replication)
+        else:
+            pipeline = LoadedPipeline(verified.config, verified.program, state, self._replication, self._datapath)
         with self._datapath.paused():
             self._datapath.start(verified.program, state)
             self._replication.clear()

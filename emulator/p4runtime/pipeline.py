@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from copy import copy
 from typing import Any, Final, TypeVar
 
 from finsy.proto import p4i, p4r
@@ -73,6 +74,12 @@ class LoadedPipeline:
         self.owners = owners(_objects(info))
         """The role that an annotation gives an object to, by the object's id."""
         self.packet_in, self.packet_out = services.packet_in, services.packet_out
+
+    def replicating_by(self, replication: ReplicationService) -> LoadedPipeline:
+        """Return the same pipeline with another replication engine."""
+        other = copy(self)
+        other.replication = replication
+        return other
 
     def paused(self) -> AbstractContextManager[object]:
         """Return a context in which no packet runs."""

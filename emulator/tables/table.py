@@ -51,7 +51,7 @@ class Table:
         actions: Mapping[str, ActionSchema],
         root: int,
         profile: ActionProfile | None,
-        const_entries: Sequence[TableEntry],
+        const_entries: Sequence[tuple[TableEntry, PackedKey]],
         retired: RetiredMemory,
         clock: Callable[[], int],
     ) -> None:
@@ -99,8 +99,8 @@ class Table:
         self._write_default(self._own_default)
         if old:
             self._notes.free(old)
-        for entry in self._const_entries:
-            self._insert(entry)
+        for entry, key in self._const_entries:
+            self._insert(entry, key)
 
     def reset(self) -> None:
         """Restore the program's own entries and default action."""
@@ -149,7 +149,8 @@ class Table:
         self._refuse_constant()
         if self._index is None:
             raise InvalidEntry("has no key, only a default action", place=self.schema.name)
-        self._insert(entry, counts, rates)
+        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
+        self._insert(entry, key, counts, rates)
 
     def modify(self, entry: TableEntry) -> None:
         """Set the action of an entry; its direct counter keeps its value.
@@ -196,8 +197,9 @@ class Table:
             )
         return stored
 
-    def _insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
-        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
+    def _insert(
+        self, entry: TableEntry, key: PackedKey, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None
+    ) -> None:
         if key in self._entries:
             raise EntryExists(
                 f"an entry {entry.match} with priority {entry.priority} exists",

@@ -58,7 +58,7 @@ def runs(file: FileArgument, as_json: JsonOption = False) -> None:
 
 @app.command(epilog=examples("weir telemetry links seen.duckdb"))
 def links(file: FileArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Print every link's load, queue, latency, loss and age; fullest first."""
+    """Print load, queue, latency, loss and age of every link. The fullest comes first."""
     _print(file, _LINKS, [_run_of(file, run)], as_json)
 
 

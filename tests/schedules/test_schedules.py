@@ -18,7 +18,8 @@ from weir.tests.schedules.mutants import MUTANTS, Mutant, mutated
 from weir.tests.schedules.play import Seen, play
 from weir.tests.schedules.schedule import Schedule
 
-QUICK = 40
+QUICK = 10
+BLOCK = 40
 MORE = 120
 MAX_FOR_MUTANTS = 240
 LONG = int(os.environ.get("WEIR_SCHEDULES", "2000"))
@@ -57,9 +58,9 @@ async def play_seeds(seeds: range) -> Seen:
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(QUICK // 4),
-        pytest.param(range(QUICK // 4, QUICK), marks=pytest.mark.long),
-        *(pytest.param(range(first, first + QUICK), marks=pytest.mark.long) for first in range(QUICK, MORE, QUICK)),
+        range(QUICK),
+        pytest.param(range(QUICK, BLOCK), marks=pytest.mark.long),
+        *(pytest.param(range(first, first + BLOCK), marks=pytest.mark.long) for first in range(BLOCK, MORE, BLOCK)),
     ],
     ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}",
 )

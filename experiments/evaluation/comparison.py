@@ -21,8 +21,8 @@ PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "hashed-hierarchy", "canary")
 """Strategies that others have published, or that are done by hand."""
 BEST_SPINE: Final = "best-spine"
 """The strongest baseline: all that a fixed hierarchy with telemetry can do."""
-NOT_OTHERS: Final = (OURS, STRIPED, BLIND_TOGETHER, "oracle", "scarce")
-"""Weir's own methods, and the judge of all: the mean of the others is without them."""
+NOT_OTHERS: Final = (STRIPED, BLIND_TOGETHER, "oracle", "scarce")
+"""Variants of a method, and the judge of all: the mean of the others is without them and the reference."""
 AGG: Final = "agg"
 ONE_LEVEL: Final = ("rack", "atp", "grid")
 """Published, and of one level of switches below the server's, as the paper's model is."""
@@ -81,17 +81,19 @@ class GridCondition:
     """One set of conditions, over all seeds."""
 
     told: dict[str, Any]
+    reference: str
+    """Strategy whose savings these are."""
     seeds: int
     background: float
     rows: tuple[Row, ...]
     against_best_spine: Interval | None
-    """Saving of `widest` compared with the best spine."""
+    """Saving of the reference compared with the best spine."""
     against_others: Interval | None
-    """Saving of `widest` compared with the mean of the others."""
+    """Saving of the reference compared with the mean of the others."""
     published: tuple[str, ...]
     """The published strategies that placed the job at every seed."""
     against_published: tuple[str, Interval] | None
-    """Best published strategy, and the saving of `widest` compared with it."""
+    """Best published strategy, and the saving of the reference compared with it."""
     against_blind: Interval | None
     depth: Interval | None
     """`statistics.depth_share`."""
@@ -104,29 +106,30 @@ class GridCondition:
     """Comparison of the paper's model with others, if it ran."""
 
 
-def conditions_of(records: Sequence[PointRecord]) -> Iterator[GridCondition]:
-    """Yield the conditions in the order of the suite."""
+def conditions_of(records: Sequence[PointRecord], reference: str = OURS) -> Iterator[GridCondition]:
+    """Yield the conditions in the order of the suite, with the savings of the strategy `reference`."""
     groups: dict[str, list[PointRecord]] = {}
     for record in records:
         groups.setdefault(json.dumps(record.point.conditions), []).append(record)
     for mine in groups.values():
-        yield _condition(mine)
+        yield _condition(mine, reference)
 
 
-def _condition(records: Sequence[PointRecord]) -> GridCondition:
+def _condition(records: Sequence[PointRecord], reference: str) -> GridCondition:
     names = records[0].point.strategies
     means = {name: [record.figures[index].mean_s for record in records] for index, name in enumerate(names)}
     whole = {name: [v for v in values if v is not None] for name, values in means.items()}
     ran = {name: values for name, values in whole.items() if len(values) == len(records)}
-    rows = tuple(_row(name, index, records, ran) for index, name in enumerate(names))
-    others = [values for name, values in ran.items() if name not in NOT_OTHERS]
-    ours = ran.get(OURS)
-    published = {name: ran[name] for name in PUBLISHED if name in ran}
+    rows = tuple(_row(name, index, records, ran, reference) for index, name in enumerate(names))
+    others = [values for name, values in ran.items() if name not in (reference, *NOT_OTHERS)]
+    ours = ran.get(reference)
+    published = {name: ran[name] for name in PUBLISHED if name in ran and name != reference}
     several = len(published.keys() & {*AIMED_AT}) > 1  # the best of one would be called the best of all
     best = min(published, key=lambda name: sum(published[name])) if several else None
     saved = statistics.saved
     return GridCondition(
         told=records[0].point.conditions,
+        reference=reference,
         seeds=len(records),
         background=sum(record.figures[0].background for record in records) / len(records),
         rows=rows,
@@ -164,7 +167,7 @@ def _agg(ran: dict[str, list[float]]) -> AggSavings | None:
     if not {AGG, *ONE_LEVEL, *TREES} <= ran.keys():
         return None
     mine, saved = ran[AGG], statistics.saved
-    others = [values for name, values in ran.items() if name not in (AGG, "blind", *NOT_OTHERS)]
+    others = [values for name, values in ran.items() if name not in (AGG, "blind", OURS, *NOT_OTHERS)]
 
     def against(names: Sequence[str]) -> tuple[str, Interval]:
         best = min(names, key=lambda name: sum(ran[name]))
@@ -174,7 +177,7 @@ def _agg(ran: dict[str, list[float]]) -> AggSavings | None:
     return AggSavings(mean, against(ONE_LEVEL), against(TREES))
 
 
-def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list[float]]) -> Row:
+def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list[float]], reference: str) -> Row:
     own = [record.figures[at] for record in records if record.figures[at].mean_s is not None]
     nothing = float("nan")
 
@@ -195,7 +198,9 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         moves=average("moves").value,
         failed=len(records) - len(own),
         why=next((record.figures[at].failed for record in records if record.figures[at].mean_s is None), ""),
-        saved=statistics.paired(statistics.saved, ran[OURS], ran[name]) if {OURS, name} <= ran.keys() else None,
+        saved=statistics.paired(statistics.saved, ran[reference], ran[name])
+        if {reference, name} <= ran.keys()
+        else None,
         gap=longer,
         predicted_ms=average("predicted_s", 1e3).value if errors else None,
         errors=tuple(errors),

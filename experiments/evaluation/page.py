@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...controller.placement.reference_schemes import REFERENCE_SCHEMES
 from .comparison import AGG, AIMED_AT, OURS, GridCondition, Row, conditions_of, label, name_of
-from .plots import bars
+from .plots import dots
 from .records import PointRecord, processor, write_csv
 from .statistics import Interval
 from .suite import Grid, Suite
@@ -25,7 +25,7 @@ _NEAR: Final = 0.1
 
 def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
     """Return the output of the command."""
-    conditions = list(conditions_of(records))
+    conditions = list(conditions_of(records, suite.reference))
     if as_json:
         told = _finite({"suite": suite.name, "conditions": [asdict(condition) for condition in conditions]})
         return json.dumps(told, indent=1, allow_nan=False) + "\n"
@@ -62,12 +62,12 @@ def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Pa
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(records, folder / DATA)
-    conditions = list(conditions_of(records))
+    conditions = list(conditions_of(records, suite.reference))
     parts = [_head(suite, records, conditions, source, page)]
     for grid in suite.grids:
         mine = [condition for condition in conditions if condition.told["grid"] == grid.name]
         plot = folder / f"{grid.name.replace(' ', '-')}.svg"
-        bars(grid.name, [(_named(condition, mine), condition) for condition in mine], plot)
+        dots(grid.name, [(_named(condition, mine), condition) for condition in mine], plot)
         parts.append(_section(grid, mine, f"{folder.name}/{plot.name}"))
     page.write_text("\n".join(parts))
 
@@ -92,7 +92,7 @@ def _head(
             "the compiled P4. They took" if packets else "They took",
             f"some {round(minutes, -1):.0f} minutes of processor time ({processor()}, Python",
             f"{platform.python_version()}).\n",
-            _READING,
+            _reading(suite.reference),
             *_beside(records),
             f"A step of a job has {_sizes(suite)}.\n",
             "## Summary\n",
@@ -101,11 +101,15 @@ def _head(
             *(_DEPTH if any(condition.depth is not None for condition in conditions) else ()),
             *_several_jobs(conditions),
             *_agg(conditions),
-            _verdict(_loaded(conditions)),
-            "",
+            *((_verdict(_loaded(conditions)), "") if suite.aims else ()),
             suite.findings,
         ]
     )
+
+
+def _reading(reference: str) -> str:
+    """Explain the terms of a page with the savings of this strategy."""
+    return _READING.replace(f"`{OURS}`", f"`{name_of(reference)}`")
 
 
 _READING: Final = """\
@@ -161,7 +165,7 @@ def _summary_table(conditions: Sequence[GridCondition]) -> str:
     heads = {
         "conditions": "---",
         "load": "---:",
-        "widest, ms": "---:",
+        f"{_of_all(conditions)}, ms": "---:",
         "saved against the best spine": "---:",
         "against the best published": "---",
         "against blind": "---:",
@@ -171,7 +175,7 @@ def _summary_table(conditions: Sequence[GridCondition]) -> str:
     rows = [
         _summary_row(condition, conditions)
         for condition in conditions
-        if any(row.strategy == OURS for row in condition.rows)
+        if any(row.strategy == condition.reference for row in condition.rows)
     ]
     shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     lines = [[*heads], [*heads.values()], *rows]
@@ -180,8 +184,12 @@ def _summary_table(conditions: Sequence[GridCondition]) -> str:
     return "\n".join([cells[0], *ruled, *cells[1:]])
 
 
+def _of_all(conditions: Sequence[GridCondition]) -> str:
+    return next((name_of(condition.reference) for condition in conditions), OURS)
+
+
 def _summary_row(one: GridCondition, among: Sequence[GridCondition]) -> list[str]:
-    own = next(row for row in one.rows if row.strategy == OURS)
+    own = next(row for row in one.rows if row.strategy == one.reference)
     best = (
         ""
         if one.against_published is None
@@ -340,8 +348,9 @@ def _within(conditions: Sequence[GridCondition]) -> str:
 def _table(condition: GridCondition) -> str:
     judged = any(row.gap is not None for row in condition.rows)
     predicted = any(row.errors for row in condition.rows)
+    reference = name_of(condition.reference)
     lines = [
-        "| strategy | mean, ms | p95, ms | saved by widest | fullest link | decision, ms | moves |"
+        f"| strategy | mean, ms | p95, ms | saved by {reference} | fullest link | decision, ms | moves |"
         + (" longer than the oracle |" if judged else "")
         + (" predicted, ms | off by, median (most) |" if predicted else ""),
         "|---|---:|---:|---:|---:|---:|---:|" + ("---:|" if judged else "") + ("---:|---:|" if predicted else ""),
@@ -353,7 +362,7 @@ def _table(condition: GridCondition) -> str:
             cells = [
                 _ms(row.mean_ms),
                 _ms(row.p95_ms),
-                "" if row.strategy == OURS else _share(row.saved),
+                "" if row.strategy == condition.reference else _share(row.saved),
                 f"{row.max_link_load:.2f}",
                 "–" if row.decision_ms != row.decision_ms else _rounded(row.decision_ms, 2),
                 f"{row.moves:.1f}",

@@ -23,10 +23,15 @@ _MANY: Final = 200
 """Ratio of the axis's ends above which only powers of ten are marked."""
 _COLOURS: Final = {"widest": "#1f7a5c", "striped": "#2b6f9e", "oracle": "#444444", "blind": "#8f8f8f"}
 _OTHER: Final = "#c9b38a"
+_DOT: Final = 26
+"""Area of a dot in square points."""
 
 
-def bars(title: str, conditions: Sequence[tuple[str, GridCondition]], path: Path) -> None:
-    """Plot mean completion times with their intervals, a group of bars for each condition, on a logarithmic axis."""
+def dots(title: str, conditions: Sequence[tuple[str, GridCondition]], path: Path) -> None:
+    """Plot mean completion times with their intervals, a group of dots for each condition.
+
+    The axis is logarithmic: the length of a bar would have no meaning on it.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -55,7 +60,10 @@ def bars(title: str, conditions: Sequence[tuple[str, GridCondition]], path: Path
                 colours.append(_COLOURS.get(row.strategy, _OTHER))
                 at += 1.0
             at += 0.5
-        axes.barh(heights, widths, xerr=errors, color=colours, error_kw={"linewidth": 0.7})
+        axes.errorbar(widths, heights, xerr=errors, fmt="none", ecolor="#555555", elinewidth=0.9, zorder=2)
+        axes.scatter(widths, heights, s=_DOT, c=colours, zorder=3)
+        axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(True)
         axes.set_yticks(heights, names)
         axes.set_ylim(at, -1.0)
         axes.spines[["left", "top", "right"]].set_visible(False)  # names of conditions stand across the axis

@@ -250,6 +250,10 @@ class Suite(Section):
     """Every condition is drawn with the seeds 1 to this."""
     strategies: list[StrategyName] = Field(min_length=1)
     grids: list[Grid] = Field(min_length=1)
+    reference: StrategyName = "widest"
+    """Strategy whose savings compared with the others are shown."""
+    aims: bool = False
+    """The page says in how many conditions the aims of Weir's own evaluation are reached."""
     findings: str = ""
     """The author's conclusions, for the page."""
 
@@ -257,6 +261,13 @@ class Suite(Section):
     @classmethod
     def _strategies(cls, names: list[str], info: ValidationInfo) -> list[str]:
         return known_strategies(names, info)
+
+    @model_validator(mode="after")
+    def _compared(self) -> Self:
+        names = dict.fromkeys([*self.strategies, *(name for grid in self.grids for name in grid.strategies or ())])
+        if "reference" in self.model_fields_set and self.reference not in names:
+            raise ValueError(f'reference "{self.reference}" is not one of the suite\'s strategies: {", ".join(names)}')
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -285,6 +296,8 @@ class Suite(Section):
         for section in (data, *(grids if isinstance(grids := data.get("grids"), list) else ())):
             if isinstance(section, dict) and isinstance(names := section.get("strategies"), list):
                 section["strategies"] = [found_user_file(path, name) for name in names]
+        if isinstance(reference := data.get("reference"), str):
+            data["reference"] = found_user_file(path, reference)
         for grid in grids if isinstance(grids := data.get("grids"), list) else ():
             if isinstance(grid, dict):
                 _find_files(path, grid)

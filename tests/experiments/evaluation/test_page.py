@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -43,6 +44,7 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
     own = Row("widest", interval(2.0), interval(3.0), 0.5, 1.0, 0.0, 0, "", None, None, None, ())
     fields: dict[str, Any] = {
         "told": {**told, **usual},
+        "reference": "widest",
         "seeds": 20,
         "background": 0.4,
         "rows": (own,),
@@ -111,6 +113,37 @@ def test_a_strategy_that_did_not_run_has_its_reason() -> None:
     assert first.split()[0] == "ps"
     assert first.endswith("did not run at 1 of 1 seeds: no room")
     assert second.split()[:2] == ["widest", "1,000"]
+
+
+@pytest.mark.parametrize("aims", [True, False])
+def test_a_page_shows_savings_of_the_suites_reference(aims: bool, tmp_path: Path) -> None:
+    whole = Suite.load(ROOT / "experiments" / "evaluation.yaml")
+    grid = whole.grids[0]
+    suite = whole.model_copy(update={"reference": "ps", "aims": aims, "grids": [grid], "findings": ""})
+    point = next(iter(suite.points())).model_copy(update={"strategies": ("ps", "widest")})
+    figures = [
+        StrategyFigures(
+            strategy=name, mean_s=mean_s, p95_s=1.0, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3
+        )
+        for name, mean_s in (("ps", 3.0), ("widest", 2.0))
+    ]
+    record = PointRecord(point=point, figures=tuple(figures))
+    page.written(suite, [record], tmp_path / "suite.yaml", tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert "| saved by ps |" in text
+    assert "| ps, ms |" in text
+    (row,) = re.findall(r"^\| widest \|.*$", text, re.MULTILINE)
+    assert "-50 %" in row.replace("−", "-")
+    assert ("Aims" in text) == aims
+    plot = (tmp_path / "page" / f"{grid.name.replace(' ', '-')}.svg").read_text()
+    assert "PathCollection" in plot, "dots: a bar's length means nothing on a logarithmic axis"
+
+
+def test_a_reference_outside_the_suite_is_refused(tmp_path: Path) -> None:
+    written = (ROOT / "experiments" / "strong_baselines.yaml").read_text()
+    (tmp_path / "suite.yaml").write_text(f"reference: random\n{written}")
+    with pytest.raises(ExperimentError, match='reference "random"'):
+        Suite.load(tmp_path / "suite.yaml")
 
 
 def test_tables_name_strategies_as_options_do() -> None:

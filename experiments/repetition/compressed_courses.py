@@ -185,8 +185,9 @@ def courses(paper: Paper) -> Iterator[Sample]:
         ExperimentError: PyTorch or a data set is not installed.
     """
     config = RunConfig.load(paper.files[0])
-    for model in MODELS:
-        workload = model.made(1)
+    workloads = [model.made(1) for model in MODELS]
+    PowerMean(shapes_of(workloads[0].layers))  # raises before minutes of measurement
+    for model, workload in zip(MODELS, workloads, strict=True):
         computing = gradient_s(workload)
         codecs = {name: codec_s(workload, way) for name, way in WAYS.items()}
         course_by_name = {

@@ -131,7 +131,13 @@ def _gradient(workload: Workload, weights: Floats, rows: Any) -> Floats:
 
 
 def batch_courses(paper: Paper) -> Iterator[Sample]:
-    """Measure every contender at one rate, and at the rate of `rates_of` at which each seed needs fewest steps."""
+    """Measure every contender at one rate, and at the rate of `rates_of` at which each seed needs fewest steps.
+
+    Raises:
+        MissingExtra: A data set is not installed.
+    """
+    for workload in {setting.workload for setting in SETTINGS}:
+        make_workload(workload, 0)  # raises before minutes of measurement
     for setting in SETTINGS:
         for contender in paper.contenders:
             for seed in range(paper.seeds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from ...imports.extras import install_command
@@ -98,10 +99,9 @@ def all_reduce(paper: Paper) -> Iterator[Sample]:
 
     if (reason := obstacle()) is not None:
         raise ExperimentError(f"{paper.name}: needs Mininet: {reason} (weir doctor tells what this machine has)")
+    if find_spec("torch") is None:
+        raise ExperimentError(f"{paper.name}: needs PyTorch, whose Gloo is the baseline: {install_command('torch')}")
     for turn, (mine, gloo) in enumerate(turns(paper.seeds), 1):
-        if gloo is None:
-            raise ExperimentError(
-                f"{paper.name}: needs PyTorch, whose Gloo is the baseline: {install_command('torch')}"
-            )
+        assert gloo is not None
         for name, taken_s in (("weir", mine), ("gloo", gloo)):
             yield Sample(GOODPUT.name, "64 MB, 8 processes, links of 40 Mbit/s", name, turn, 4 * VALUES / taken_s / 1e6)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from weir.experiments.errors import ExperimentError
 from weir.experiments.papers import PAPERS, record_path, repeat, whole_page
+from weir.experiments.repetition.compressed_courses import MODELS
 from weir.experiments.repetition.page import page, strongest
 from weir.experiments.repetition.paper import Contender, Paper, Quantity, Sample, command
 from weir.experiments.repetition.record import PaperRecord, missing, results
+from weir.imports.extras import MissingExtra
 from weir.tests.paths import ROOT
 
 TIME: Final = Quantity("time", "s")
@@ -117,6 +120,33 @@ def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
     assert heard == list(times(ENTRY))
     assert PaperRecord.load(tmp_path / "my_paper.json") == record
     assert record.series == RECORD.series
+
+
+@pytest.mark.parametrize("name", ["adasum", "compression"])
+def test_missing_images_are_an_error_before_any_measurement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: Any, **__: Any) -> Any:
+        raise AssertionError("measured")
+
+    for function in ("large_batches.steps_to_loss", "compressed_courses.gradient_s", "compressed_courses.PowerMean"):
+        monkeypatch.setattr(f"weir.experiments.repetition.{function}", measured)
+    monkeypatch.setattr("weir.training.workloads.mnist.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra):
+        next(iter(PAPERS[name].measure(PAPERS[name])))
+
+
+@pytest.mark.parametrize("name", ["in-network-aggregation", "compression"])
+def test_missing_pytorch_is_an_error_before_any_measurement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: Any, **__: Any) -> Any:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("weir.topologies.mininet.fabric.obstacle", lambda: None)
+    monkeypatch.setattr("weir.experiments.backends.all_reduce.turns", measured)
+    monkeypatch.setattr("weir.experiments.repetition.measures.find_spec", lambda name: None)
+    monkeypatch.setattr("weir.experiments.repetition.compressed_courses.MODELS", MODELS[:1])
+    monkeypatch.setattr("weir.experiments.repetition.compressed_courses.gradient_s", measured)
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    with pytest.raises(ExperimentError):
+        next(iter(PAPERS[name].measure(PAPERS[name])))
 
 
 @pytest.mark.parametrize("content", [None, "{}", "no JSON"])

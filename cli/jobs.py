@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from threading import Timer
+from typing import Annotated, Any, Final
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .console import NOTES
 from .control_options import ControlOption, TlsOption, control_client
 from .help import POLICY_NAMES, command_group, complete_policy, examples
 
@@ -28,6 +31,8 @@ app = command_group(
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
+_TOLD_AFTER_S: Final = 2.0
+"""Time without an answer after which a client is told that its job may be queued."""
 _console = Console(highlight=False, markup=False)
 """Console without markup: workers' error messages may look like markup."""
 
@@ -185,7 +190,9 @@ def register(
     """Register a job; print its number, and its hosts' tokens."""
     from ..topologies.units import parse_memory
 
-    with _client(context, control, tls) as client:
+    if not workers and not count:
+        raise typer.BadParameter("a job needs workers: name their hosts, or a number of them by --count")
+    with _client(context, control, tls) as client, _told_of_waiting(wait):
         job = client.register(
             workers or [],
             server,
@@ -223,6 +230,19 @@ def register(
     for seat in seats:
         table.add_row(seat["host"], "server" if seat["rank"] is None else f"rank {seat['rank']}", seat["token"])
     _console.print(table)
+
+
+@contextmanager
+def _told_of_waiting(most_s: float) -> Iterator[None]:
+    """Print a line if the block takes longer than jobs that have room."""
+    text = f"no answer yet; weir jobs shows a queued job's position and reason (--wait: at most {most_s:g} s)"
+    timer = Timer(_TOLD_AFTER_S, NOTES.print, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @app.command(epilog=examples('weir jobs end 1234 --reason "out of time"'))

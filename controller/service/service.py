@@ -364,6 +364,12 @@ class ControlService:
             raise PlanError(self._seating.no_job(parent), place=f"job {spec.job}: parent", value=parent)
         first = self._seating.jobs[parent].parent or parent
         shared = self._controller.jobs[first].spec
+        if foreign := [host for host in spec.workers if host not in shared.workers]:
+            raise PlanError(
+                f"{', '.join(foreign)} no host of its parent's workers; job {first} has {', '.join(shared.workers)}",
+                place=f"job {spec.job}",
+                value=parent,
+            )
         return first, replace(spec, policy=shared.policy, priority=shared.priority)
 
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:

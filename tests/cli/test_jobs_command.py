@@ -141,6 +141,25 @@ async def test_a_job_is_registered_by_size_and_listed_while_waiting() -> None:
         waiting.cancel()
 
 
+async def test_a_client_is_told_where_its_queued_job_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_TOLD_AFTER_S", 0.0)
+    async with rig() as service:
+        await service.register(worker_count=3, server="h4", job=101)
+        words = ("register", "--count", "2", "--server", "h4", "--wait", "3600", "--control", service.service.address)
+        waiting = asyncio.create_task(weir_beside("jobs", *words))
+        while not await service.queued():
+            await asyncio.sleep(0.01)
+        await service.end(101)
+        status, out, err = await waiting
+        assert (status, "rank 1" in out) == (0, True)
+        assert "weir jobs" in err
+
+
+async def test_a_job_without_workers_is_no_request() -> None:
+    status, _, err = await weir_beside("jobs", "register", "--control", "unix:/nowhere")
+    assert (status, "--count" in err) == (2, True)
+
+
 async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
     async with rig(order="grouper") as service:
         registrations = [await service.register(workers=["h1", "h2"]) for _ in range(3)]

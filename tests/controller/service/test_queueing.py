@@ -298,6 +298,15 @@ async def test_a_family_shares_policy_priority_hosts_and_end(service: ServiceRig
     assert left[0].job == other.job
 
 
+async def test_a_group_runs_on_hosts_of_its_family_alone(service: ServiceRig) -> None:
+    parent = await asked(service, 2)
+    for hosts in (["h3"], [workers(parent)[0], "h3"]):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.register(workers=hosts, server=SERVER, parent=parent.job, slots=8)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert [state.job for state in await service.jobs()] == [parent.job]
+
+
 def test_needs_and_family_outlive_the_controller() -> None:
     told = {
         "seats": [["h1", 0, "t", False]],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ...errors.values import Checks
-from ..errors import HostError
+from ..errors import AllreduceTimeout, HostError, TransportTimeout
 from ..numerics.tensors import Reduced, Tensor
 from .operation import PendingExchange, Started, Steps
 from .step_meter import StepMeter
@@ -127,9 +127,15 @@ class SteppedHandle(Handle):
         until = time.monotonic() + (self._timeout_s if timeout_s is None else _checked(timeout_s))
         with self._meter.blocked():
             while not self._results and self._error is None:
-                for handle in self._pending:
-                    handle.wait(max(0.0, until - time.monotonic()))
-                self._resume()
+                try:
+                    for handle in self._pending:
+                        handle.wait(max(0.0, until - time.monotonic()))
+                except (AllreduceTimeout, TransportTimeout):
+                    raise  # and may be waited for again
+                except HostError as error:
+                    self._error = error
+                else:
+                    self._resume()
         self.is_taken = True
         if self._error is not None:
             raise self._error

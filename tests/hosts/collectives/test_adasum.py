@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from weir.hosts.collectives.communicator import Communicator, wait_all
 from weir.hosts.collectives.handle import Handle
 from weir.hosts.collectives.operations.adacons import MOMENTUM, coefficients
-from weir.hosts.errors import CallMismatch, InvalidPlan, InvalidTensor
+from weir.hosts.errors import CallMismatch, InvalidPlan, InvalidTensor, PeerLost, TransportTimeout
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
-from weir.tests.hosts.collectives.memory_messages import MemoryMessages
+from weir.tests.hosts.collectives.memory_messages import MemoryMessages, Received
 from weir.tests.support.errors import raises
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-6}
@@ -193,6 +193,38 @@ def test_a_call_before_the_end_of_a_stepped_one_is_refused(call: Callable[[Commu
         call(members[0])
     handle.wait()
     settled([call(members[0])])
+
+
+@pytest.mark.parametrize("way", ["wait", "done"])
+def test_a_peer_that_is_lost_ends_the_call_and_not_the_ones_after(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> Any:
+        raise PeerLost("rank 1 is lost", 1)
+
+    members, _ = workers_of(2)
+    handles = [c.allreduce_async(np.ones(6), op="adasum") for c in members]
+    with monkeypatch.context() as patch:
+        patch.setattr(Received, "wait", lost)
+        patch.setattr(Received, "done", lambda self: True)
+        for handle in handles:
+            assert way == "wait" or handle.done()
+            for _ in range(2):
+                with raises(PeerLost, peer=1):
+                    handle.wait()
+    later = [c.allreduce_async(np.full(2, c.rank + 1.0)) for c in members]
+    assert [total.tolist() for total in settled(later)] == [[3.0, 3.0]] * 2
+
+
+def test_a_call_that_has_timed_out_can_be_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: Any) -> Any:
+        raise TransportTimeout("nothing from rank 1", 1)
+
+    members, _ = workers_of(2)
+    handles = [c.allreduce_async(np.ones(6), op="adasum") for c in members]
+    with monkeypatch.context() as patch:
+        patch.setattr(Received, "wait", late)
+        with pytest.raises(TransportTimeout):
+            handles[0].wait()
+    assert [total.tolist() for total in settled(handles)] == [[1.0] * 6] * 2
 
 
 def test_adacons_weighs_gradients_by_their_agreement() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hosts import EndpointClosed, TransportTimeout
+from ...hosts import EndpointClosed, TransportError
 from ..errors import TrainingError
 from .caching import Rows
 from .graph import Nodes
@@ -109,14 +109,24 @@ class SharedFeatures:
         while not self._closing:
             try:
                 request = self._transport.receive_request(_LOOK_S)
-            except TransportTimeout:
-                continue
             except EndpointClosed:
                 return
-            nodes = np.asarray(request.value, np.int64)
-            known = nodes[(nodes >= 0) & (nodes < len(self._place))]
-            rows = self._place[known]
-            self._transport.reply(request, self._rows[rows[rows >= 0]])
+            except TransportError:  # nothing came in time, or a peer is lost, which others do not share
+                continue
+            try:
+                self._transport.reply(request, self._rows_of(request.value))
+            except EndpointClosed:
+                return
+            except TransportError:  # the asker is gone
+                continue
+
+    def _rows_of(self, asked: object) -> Rows:
+        """Return the rows of the asked nodes that this host owns; none for a value that is no array of nodes."""
+        if not isinstance(asked, np.ndarray) or asked.ndim != 1 or not np.issubdtype(asked.dtype, np.integer):
+            return self._rows[:0]
+        known = asked[(asked >= 0) & (asked < len(self._place))].astype(np.int64)
+        rows = self._place[known]
+        return self._rows[rows[rows >= 0]]
 
 
 def fill_by_broadcast(communicator: Any, nodes: Nodes, rows: Rows | None, dimensions: int, root: int = 0) -> Rows:

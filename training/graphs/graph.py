@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import Checks
 from ..errors import TrainingError
 
 Nodes = NDArray[np.int64]
 """Numbers of nodes."""
+MOST_NODES: Final = 1 << 31
+"""Limit of a graph's nodes: a pair of nodes is one int64, and each node takes 8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,10 @@ class Graph:
             targets: Node that receives, (edges,).
 
         Raises:
-            TrainingError: The arrays have different lengths, or name nodes that are not there.
+            TrainingError: The arrays have different lengths, or name nodes that are not there; or there are more than
+                2^31 nodes.
         """
+        nodes = Checks(TrainingError, "graph").integer("nodes", nodes, 0, MOST_NODES)
         ends = np.asarray(sources), np.asarray(targets)
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
             raise TrainingError(f"edges of {ends[0].shape} sources and {ends[1].shape} targets", place="graph")
@@ -100,8 +106,14 @@ def read_edges(path: Path) -> Graph:
         else:
             table = np.loadtxt(path, np.int64, ndmin=2, usecols=(0, 1))
             sources, targets = table[:, 0], table[:, 1]
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, EOFError, ValueError, OverflowError, KeyError, IndexError, zipfile.BadZipFile) as error:
         allowed = ("two integers a line", ".npz with sources and targets")
         raise TrainingError(f"{path}: no edge list ({error})", place=str(path), allowed=allowed) from None
+    if not all(np.issubdtype(nodes.dtype, np.integer) for nodes in (sources, targets)):
+        raise TrainingError(f"{path}: nodes are integers", place=str(path), value=str(sources.dtype))
     most = max((int(nodes.max()) for nodes in (sources, targets) if nodes.size), default=-1)
+    if most >= MOST_NODES:
+        raise TrainingError(
+            f"{path}: node {most} is above {MOST_NODES - 1}; number the nodes from 0 on", place=str(path), value=most
+        )
     return Graph.of_edges(most + 1, sources, targets)

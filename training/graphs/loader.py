@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
+from ...errors.values import Checks
 from ..errors import TrainingError
 from .caches import CACHES
 from .caching import Cache, CacheSetting, Fetch, Rows, check_capacity
@@ -17,6 +18,32 @@ from .graph import Graph, Nodes
 from .pipeline import TIMEOUT_S, staged
 from .samplers import SAMPLERS
 from .sampling import Sampled, sample
+
+
+def _rows_of(features: Rows, nodes: int) -> Fetch:
+    """Return the function that reads rows of an array, or of a tensor in main memory."""
+    rows = np.asarray(features)
+    if rows.ndim != 2 or len(rows) != nodes:
+        raise TrainingError(
+            f"features of shape {rows.shape} for {nodes} nodes; they are (nodes, dimensions)",
+            place="features",
+            value=rows.shape,
+        )
+    return lambda which: rows[which]
+
+
+def _checked(fetch: Fetch) -> Fetch:
+    """Return a function that refuses other than one row for each node."""
+
+    def rows_of(nodes: Nodes) -> Rows:
+        rows = np.asarray(fetch(nodes))
+        if rows.shape[:1] != (len(nodes),):
+            raise TrainingError(
+                f"features of shape {rows.shape} for {len(nodes)} nodes", place="features", value=rows.shape
+            )
+        return rows
+
+    return rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +95,8 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
 
         Args:
             graph: The whole graph.
-            features: Features of all nodes, (nodes, dimensions), or a function that reads those of some nodes.
+            features: Features of all nodes, (nodes, dimensions), as an array or a tensor in main memory; or a function
+                that reads those of some nodes.
             seeds: Nodes to train with, such as this worker's part.
             fanout: A number for each layer of the model, that of the first layer first.
             batch: Seeds of a batch.
@@ -84,20 +112,26 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
             TrainingError: An argument cannot be.
         """
         super().__init__()
-        wanted = np.asarray(seeds, np.int64)
+        wanted = np.asarray(seeds)
+        if not np.issubdtype(wanted.dtype, np.integer) or wanted.ndim != 1:
+            raise TrainingError(
+                f"seeds of type {wanted.dtype} and shape {wanted.shape}; they are numbers of nodes, as one int64 array",
+                place="seeds",
+                value=str(wanted.dtype),
+            )
+        wanted = wanted.astype(np.int64)
         if not len(wanted) or wanted.min() < 0 or wanted.max() >= graph.nodes or len(np.unique(wanted)) < len(wanted):
             raise TrainingError(f"{len(wanted)} seeds; each is one of the {graph.nodes} nodes, once", place="seeds")
-        if not fanout or min(fanout) < 1 or batch < 1:
-            raise TrainingError(f"fan-out {list(fanout)}, batch {batch}; each number is ≥ 1", place="fanout")
-        if isinstance(features, np.ndarray) and len(features) != graph.nodes:
-            raise TrainingError(
-                f"{len(features)} rows of features for {graph.nodes} nodes", place="features", value=len(features)
-            )
+        checks = Checks(TrainingError, "fanout")
+        fanout = [checks.integer("fan-out", each, 1) for each in checks.items("fan-out", fanout, "whole numbers")]
+        batch = checks.integer("batch", batch, 1)
+        if not fanout:
+            raise TrainingError("fan-out of no layer; give a number for each", place="fanout")
         if not timeout_s > 0:
             raise TrainingError(f"{timeout_s} is not a positive number of seconds", place="timeout_s", value=timeout_s)
         check_capacity(capacity, graph.nodes)
         self._graph, self._seeds, self._fanout, self._batch = graph, wanted, tuple(fanout), batch
-        self._fetch: Fetch = (lambda nodes: features[nodes]) if isinstance(features, np.ndarray) else features
+        self._fetch: Fetch = _checked(features) if callable(features) else _rows_of(features, graph.nodes)
         self._choose = SAMPLERS.describe(sampler).choose
         self._pipelined, self._seed, self._timeout_s = pipelined, seed, timeout_s
         self.epoch = 0

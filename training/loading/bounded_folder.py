@@ -11,6 +11,7 @@ once, in random order, so what was stored first is as good as anything else.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -24,10 +25,26 @@ from typing import Final
 
 from ..errors import TrainingError
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOCKS: Final = 64
 _TOTAL: Final = struct.Struct("=Q")
 _OWN: Final = ".weir"
 """Subfolder with locks, the total and files that are being made."""
+
+
+class DiskFull(Exception):
+    """The file system has no room, whatever the bound of the folder is."""
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Raise DiskFull in place of an error of a full file system or an exhausted quota."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull from error
+        raise
 
 
 class BoundedFolder:
@@ -44,13 +61,13 @@ class BoundedFolder:
             TrainingError: The bound is below 1, or the folder cannot be made, is another user's link or folder, or
                 can be written to by all users.
         """
-        if limit_bytes < 1:
+        if not limit_bytes >= 1:
             raise TrainingError(
                 f"limit of {folder}: {limit_bytes} bytes, must be ≥ 1", place="cache", value=limit_bytes
             )
-        self.folder = folder
+        self.folder = folder.absolute()
         self._limit = limit_bytes
-        self._own = folder / _OWN
+        self._own = self.folder / _OWN
         with self._locked("start"):
             for left_over in self._own.glob("made-*"):
                 self._remove_if_left(left_over)
@@ -81,20 +98,27 @@ class BoundedFolder:
 
         Args:
             name: Name of the file.
-            make: Writes the file to a path.
+            make: Writes the file to a path, within `writing`.
 
         Returns:
-            The path, or None where the folder has no room; and True if this call made it.
+            The path, or None where the folder or its file system has no room; and True if this call made it.
 
         Raises:
             TrainingError: The name leads out of the folder. Whatever `make` raises passes through, and nothing is
                 stored.
         """
         path = self._path(name)
+        try:
+            return self._filled(name, path, make)
+        except DiskFull:
+            return None, True
+
+    def _filled(self, name: str, path: Path, make: Callable[[Path], None]) -> tuple[Path | None, bool]:
         with self._locked(str(zlib.crc32(name.encode()) % _LOCKS)):
             if self._is_stored(path):
                 return path, False
-            handle, made_at = tempfile.mkstemp(prefix=f"made-{os.getpid()}-", dir=self._own)
+            with writing():
+                handle, made_at = tempfile.mkstemp(prefix=f"made-{os.getpid()}-", dir=self._own)
             os.close(handle)
             made = Path(made_at)
             try:
@@ -103,8 +127,12 @@ class BoundedFolder:
                 if not self._reserve(size):
                     return None, True
                 try:
-                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    made.replace(path)
+                    with writing():
+                        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        made.replace(path)
+                except DiskFull:
+                    self._reserve(-size)
+                    raise
                 except OSError as error:
                     self._reserve(-size)
                     raise TrainingError(f"{path}: cannot be stored ({error.strerror})", place="cache") from None
@@ -119,8 +147,9 @@ class BoundedFolder:
             if total > self._limit:
                 return False
             part = self._own / "total.part"
-            part.write_bytes(_TOTAL.pack(total))
-            part.replace(self._own / "total")
+            with writing():
+                part.write_bytes(_TOTAL.pack(total))
+                part.replace(self._own / "total")
             return True
 
     @staticmethod
@@ -128,7 +157,7 @@ class BoundedFolder:
         """Return whether there is a file of this user. Another user may have made the folder after it was removed."""
         try:
             status = path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 
@@ -152,10 +181,10 @@ class BoundedFolder:
             raise TrainingError(f"{self.folder}: cannot be a cache ({error.strerror})", place="cache") from None
 
     def _path(self, name: str) -> Path:
-        path = Path(os.path.normpath(self.folder / name))
-        if not path.is_relative_to(self.folder) or path.is_relative_to(self._own) or path == self.folder:
-            raise TrainingError(f'sample "{name}" is not below its folder', place="cache", value=name)
-        return path
+        inside = Path(os.path.normpath(name)) if isinstance(name, str) and "\0" not in name else Path("..")
+        if inside.is_absolute() or inside.parts[:1] in ((), ("..",), (_OWN,)):
+            raise TrainingError(f"sample {name!r} is not below its folder", place="cache", value=name)
+        return self.folder / inside
 
     @staticmethod
     def _remove_if_left(made: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from ..errors import TrainingError
-from .bounded_folder import BoundedFolder
+from .bounded_folder import BoundedFolder, writing
 
 Decoded = TypeVar("Decoded")
 
@@ -71,12 +71,13 @@ class DataCache(Generic[Decoded]):
         Raises:
             TrainingError: A bound is below 1, a folder cannot be had, or the remote folder is the local one.
         """
+        self.remote, self.local = Path(self.remote).absolute(), Path(self.local).absolute()  # users give text, too
         if self.local.resolve() == self.remote.resolve():
             raise TrainingError(f"local folder {self.local} is the remote one", place="cache", value=str(self.local))
         if self.memory is None:
             self.memory = SHARED_MEMORY / f"weir-{str(self.local.resolve()).strip('/').replace('/', '-')}"
         self._disk_level = BoundedFolder(self.local, self.disk_bytes)
-        self._memory_level = BoundedFolder(self.memory, self.memory_bytes)
+        self._memory_level = BoundedFolder(Path(self.memory), self.memory_bytes)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -85,8 +86,8 @@ class DataCache(Generic[Decoded]):
         """Return a sample.
 
         Raises:
-            TrainingError: The file cannot be read, changes while it is copied, or has another size than its copy.
-                Whatever `decode` raises passes through.
+            TrainingError: The file cannot be read, changes while it is copied, or has another size than its copy; or
+                the sample cannot be pickled. Whatever `decode` raises passes through.
         """
         name = self.names[index]
         stored = self._memory_level.find(name)
@@ -98,12 +99,16 @@ class DataCache(Generic[Decoded]):
         def decode_into(path: Path) -> None:
             made.append(self.decode(self._file_of(name)))
             self.counts.decoded += 1
-            path.write_bytes(pickle.dumps(made[0], protocol=pickle.HIGHEST_PROTOCOL))
+            data = _pickled(made[0], name)
+            with writing():
+                path.write_bytes(data)
 
         path, _ = self._memory_level.fill(name, decode_into)
         if made:
             return made[0]
-        assert path is not None
+        if path is None:  # the disk has no room for an empty file
+            self.counts.decoded += 1
+            return self.decode(self._file_of(name))
         self.counts.from_memory += 1
         return self._stored(path)
 
@@ -154,7 +159,8 @@ class DataCache(Generic[Decoded]):
         source = self.remote / name
         try:
             before = source.stat().st_size
-            shutil.copyfile(source, path)
+            with writing():
+                shutil.copyfile(source, path)
             copied, after = path.stat().st_size, source.stat().st_size
         except OSError as error:
             raise _unreadable(source, name, error) from None
@@ -166,6 +172,16 @@ class DataCache(Generic[Decoded]):
                 value=copied,
                 allowed=(str(after),),
             )
+
+
+def _pickled(sample: object, name: str) -> bytes:
+    try:
+        return pickle.dumps(sample, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        kind = type(sample).__name__
+        raise TrainingError(
+            f"sample {name}: what decode makes of it cannot be pickled ({kind}: {error})", place="cache", value=kind
+        ) from None
 
 
 def _unreadable(source: Path, name: str, error: OSError) -> TrainingError:

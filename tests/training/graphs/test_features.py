@@ -60,6 +60,20 @@ def test_a_host_that_is_gone_is_an_error() -> None:
             features.fetch(np.arange(100))
 
 
+def test_a_host_serves_on_behind_bad_requests_and_lost_askers() -> None:
+    """Rank 1 asks by values that are no nodes, and dies; rank 2 then has its rows all the same."""
+    port = next(PORTS)
+    options = TransportOptions(patience_ns=300_000_000)
+    own = np.flatnonzero(OWNER == 0)
+    with connect(9, ADDRESSES, 0, port=port, options=options) as served, SharedFeatures(served, OWNER, own, ROWS[own]):
+        with connect(9, ADDRESSES, 1, port=port, options=options) as bad:
+            for value in (b"abc", np.array([0.5]), np.array([[0]]), np.array([-1, 1000]), np.array(["x"])):
+                assert bad.request(0, "features", value).shape == (0, 7)
+            bad.request_async(0, "features", own)
+        with connect(9, ADDRESSES, 2, port=port, options=options) as good:
+            assert good.request(0, "features", own).tobytes() == ROWS[own].tobytes()
+
+
 def test_rows_that_are_not_those_of_the_host_are_refused() -> None:
     with connect(9, ADDRESSES, 0, port=next(PORTS)) as transport, raises(TrainingError, place="features"):
         SharedFeatures(transport, OWNER, np.arange(5), ROWS[:5])

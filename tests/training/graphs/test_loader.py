@@ -177,10 +177,21 @@ def test_slow_training_is_no_hang_of_a_stage() -> None:
         ({"timeout_s": 0}, "timeout_s"),
         ({"seeds": np.array([1, 1])}, "seeds"),
         ({"seeds": np.array([NODES])}, "seeds"),
+        ({"seeds": np.array([0.5, 1.0])}, "seeds"),
+        ({"seeds": np.ones(NODES, bool)}, "seeds"),
+        ({"seeds": np.zeros((2, 2), np.int64)}, "seeds"),
+        ({"seeds": []}, "seeds"),
         ({"fanout": [0]}, "fanout"),
+        ({"fanout": 5}, "fanout"),
+        ({"fanout": []}, "fanout"),
+        ({"fanout": [2.5]}, "fanout"),
         ({"batch": 0}, "fanout"),
+        ({"batch": 1.5}, "fanout"),
         ({"capacity": NODES + 1}, "cache"),
         ({"features": np.zeros((3, 2), np.float32)}, "features"),
+        ({"features": np.zeros(NODES, np.float32)}, "features"),
+        ({"features": 3}, "features"),
+        ({"features": lambda nodes: np.zeros((3, 2)), "capacity": 5}, "features"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(
@@ -188,6 +199,45 @@ def test_arguments_that_cannot_be_are_refused(
 ) -> None:
     with raises(TrainingError, place=place):
         loader_of(hubs, options.pop("features", features), **options)
+
+
+def test_a_function_that_reads_too_few_rows_is_an_error(hubs: Graph, features: np.ndarray) -> None:
+    with raises(TrainingError, place="features"):
+        bytes_of(loader_of(hubs, lambda nodes: features[nodes[1:]]))
+
+
+def test_features_may_be_a_tensor(hubs: Graph, features: np.ndarray) -> None:
+    import torch
+
+    assert bytes_of(loader_of(hubs, torch.from_numpy(features))) == bytes_of(loader_of(hubs, features))
+
+
+@pytest.mark.parametrize("sampler", ["neighbour", "layer-wise"])
+@pytest.mark.parametrize("name", ["Gcn", "GraphSage"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_isolated_nodes_and_features_of_nan_pass_through(sampler: str, name: str, cache: str) -> None:
+    """Seven nodes, of which two have an edge; batches of a prime number of seeds, one of which is not a number."""
+    from weir.training.graphs import models
+
+    graph = Graph.of_edges(7, np.array([1]), np.array([2]))
+    rows = np.arange(14, dtype=np.float32).reshape(7, 2)
+    rows[6] = np.nan
+    loader = loader_of(
+        graph, rows, seeds=np.arange(7), fanout=[3, 3], batch=3, sampler=sampler, cache=cache, capacity=2
+    )
+    model = getattr(models, name)([2, 4, 3])
+    found: dict[int, bool] = {}
+    for batch in loader:
+        assert batch.features.numpy().tobytes() == rows[batch.nodes.numpy()].tobytes()
+        found.update(zip(batch.seeds.tolist(), model(batch).isfinite().all(axis=1).tolist(), strict=True))
+    assert found == {**dict.fromkeys(range(6), True), 6: False}
+
+
+@pytest.mark.parametrize("sampler", ["neighbour", "layer-wise"])
+def test_a_graph_without_edges_has_batches_of_its_seeds(sampler: str) -> None:
+    graph = Graph.of_edges(1, np.empty(0, np.int64), np.empty(0, np.int64))
+    (batch,) = loader_of(graph, np.ones((1, 2), np.float32), seeds=[0], sampler=sampler)
+    assert (batch.nodes.tolist(), [layer.index.shape[1] for layer in batch.layers]) == ([0], [0, 0])
 
 
 @pytest.mark.parametrize("name", ["Gcn", "GraphSage"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weir.tests.support.errors import raises
 from weir.training.errors import TrainingError
-from weir.training.graphs.graph import Graph, read_edges
+from weir.training.graphs.graph import MOST_NODES, Graph, read_edges
 from weir.training.graphs.made import barabasi_albert, communities, nearest_neighbours
 from weir.training.graphs.partition import partition
 from weir.training.graphs.samplers import SAMPLERS
@@ -117,6 +117,28 @@ def test_files_that_are_no_edge_list_are_refused(tmp_path: Path, text: str) -> N
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(TrainingError):
         read_edges(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY", b"no archive"])
+def test_archives_that_are_damaged_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.npz").write_bytes(content)
+    with raises(TrainingError, place=str(tmp_path / "a.npz")):
+        read_edges(tmp_path / "a.npz")
+
+
+def test_node_numbers_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"0 {MOST_NODES}\n")
+    with raises(TrainingError, place=str(tmp_path / "a.txt"), value=MOST_NODES):
+        read_edges(tmp_path / "a.txt")
+    for nodes in (-1, MOST_NODES + 1, 2.0):
+        with raises(TrainingError, place="graph", value=nodes):
+            Graph.of_edges(nodes, np.empty(0, np.int64), np.empty(0, np.int64))  # type: ignore[arg-type]
+
+
+def test_arrays_of_fractions_are_no_edges(tmp_path: Path) -> None:
+    np.savez(tmp_path / "b.npz", sources=[0.0], targets=[np.nan])
+    with raises(TrainingError, place=str(tmp_path / "b.npz")):
+        read_edges(tmp_path / "b.npz")
 
 
 def test_parts_are_balanced_with_fewer_neighbours_than_random() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
 import shutil
 import signal
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -181,6 +183,96 @@ def test_a_missing_file_is_named_in_the_error_and_not_stored(remote: Path, memor
     with raises(TrainingError, place="cache", value="class/3.bin"):
         cache[3]
     assert [*(remote.parent / "local").glob("**/*.bin")] == []
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".bin", "nul\0.bin", 3, ""])
+def test_names_that_no_file_has_are_refused(remote: Path, memory: Path, name: Any) -> None:
+    cache = cache_of(remote, memory)
+    cache.names = [name]
+    with raises(TrainingError, place="cache", value=name):
+        cache[0]
+
+
+def test_folders_may_be_relative_and_given_as_text(remote: Path, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(memory.parent)
+    names = [f"class/{number}.bin" for number in range(SAMPLES)]
+    cache = DataCache("remote", names, decode, "x/../local", LARGE, LARGE, "./memory")  # type: ignore[arg-type]
+    monkeypatch.chdir("/")
+    read_all(cache)
+    read_all(cache)
+    assert cache.counts.from_memory == SAMPLES
+
+
+class _Full:
+    """A call that fails as on a full disk."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("full", ["copies", "files", "memory", "renaming"])
+def test_samples_still_come_when_a_disk_is_full(
+    remote: Path, memory: Path, full: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = cache_of(remote, memory)
+    owner, name = {
+        "copies": (shutil, "copyfile"),
+        "files": (tempfile, "mkstemp"),
+        "memory": (Path, "write_bytes"),
+        "renaming": (Path, "replace"),
+    }[full]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, _Full(code))
+        read_all(cache)
+    assert cache.counts.decoded == SAMPLES
+    left = [path for level in (memory, remote.parent / "local") for path in level.glob(".weir/made-*")]
+    assert left == []
+    read_all(cache)
+    read_all(cache)
+    assert cache.counts.from_memory >= SAMPLES
+
+
+def test_other_errors_of_the_local_disk_name_the_file(
+    remote: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = cache_of(remote, memory)
+    monkeypatch.setattr(shutil, "copyfile", _Full(errno.EIO))
+    with raises(TrainingError, place="cache", value="class/0.bin"):
+        cache[0]
+
+
+@pytest.mark.parametrize(
+    "sample", [None, "text", {"image": np.zeros(2), "label": 3}, (1, [2.5, b"x"]), np.array(["a", None], object)]
+)
+def test_samples_may_be_whatever_can_be_pickled(remote: Path, memory: Path, sample: Any) -> None:
+    cache = cache_of(remote, memory, decode=lambda path: sample)
+    for _ in range(2):
+        assert repr(cache[0]) == repr(sample)
+    assert (cache.counts.decoded, cache.counts.from_memory) == (1, 1)
+
+
+def test_a_sample_that_cannot_be_pickled_is_an_error_with_its_type(remote: Path, memory: Path) -> None:
+    cache = cache_of(remote, memory, decode=lambda path: (each for each in (1, 2)))
+    with raises(TrainingError, place="cache", value="generator"):
+        cache[0]
+    assert [*memory.glob(".weir/made-*")] == []
+
+
+def test_links_in_the_folders_are_replaced_and_not_read(remote: Path, memory: Path) -> None:
+    cache = cache_of(remote, memory)
+    for level in (memory, remote.parent / "local"):
+        secret = level.parent / f"secret of {level.name}"
+        secret.write_bytes(b"\xff" * SIZE)
+        (level / "class").mkdir()
+        (level / "class" / "0.bin").symlink_to(secret)
+    read_all(cache)
+    assert cache.counts.decoded == SAMPLES
+    assert not (memory / "class" / "0.bin").is_symlink()
+    assert (memory.parent / "secret of memory").read_bytes() == b"\xff" * SIZE
 
 
 def _write(data: bytes, path: Path) -> None:

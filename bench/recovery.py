@@ -155,9 +155,9 @@ async def _recovery(controller: Controller, job: int, survivors: Sequence[_Rank]
     return (max(rank.first_after(generation) or 0 for rank in survivors) - killed_ns) / 1e9
 
 
-async def _until(done: Callable[[], bool], what: str) -> None:
+async def _until(done: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + _LIMIT_S
     while not done():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"recovery: waited {_LIMIT_S:g} s for {what}")
+            raise RuntimeError(f"recovery: waited {_LIMIT_S:g} s for {description}")
         await asyncio.sleep(_LOOK_S)

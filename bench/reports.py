@@ -252,7 +252,7 @@ async def _age_of_the_newest(topology: Topology) -> tuple[float, float]:
     links = LinkState(topology, period_ns=PERIOD_NS)
     collector = ReportCollector(topology, links)
     first = topology.switches[0]
-    at = next(index for index, link in enumerate(links.links) if (link.node, link.port) == (first.name, 1))
+    row = next(index for index, link in enumerate(links.links) if (link.node, link.port) == (first.name, 1))
     ages = []
     with ReportSocket(collector, 0) as reports:
         asyncio.get_running_loop().add_reader(reports, lambda: reports.poll(time.monotonic_ns()))
@@ -264,7 +264,7 @@ async def _age_of_the_newest(topology: Topology) -> tuple[float, float]:
             reports.poll(time.monotonic_ns())
             links.snapshot(time.monotonic_ns())
             if collector.datagrams > 0.05 * total:
-                ages.append((time.monotonic_ns() - int(links.state["egress_ns"][at])) / 1e9)
+                ages.append((time.monotonic_ns() - int(links.state["egress_ns"][row])) / 1e9)
         asyncio.get_running_loop().remove_reader(reports)
         process.wait()
     return float(np.median(ages)), float(np.percentile(ages, 99))

@@ -27,7 +27,7 @@ def copy_examples(
             raise ExperimentError(f"{folder}: {error.args[0][0][2]}") from None
         except OSError as error:
             raise ExperimentError(f"{folder}: cannot be made ({error.strerror})") from None
-    for line, what in (
+    for line, explanation in (
         (f"weir launch -n 4 {folder}/train.py", "a training loop, on an emulated fabric"),
         (f"weir launch -n 4 {folder}/adasum.py", "Adasum and the mean at one learning rate"),
         (f"python {folder}/data_cache.py", "a cache of training data"),
@@ -37,4 +37,4 @@ def copy_examples(
         (f"pytest {folder}/p4_program", "its tests; pip install pytest"),
         (f"weir topology draw {folder}/two_racks.yaml two_racks.svg", "a fabric"),
     ):
-        typer.echo(f"{line}\n    {what}")
+        typer.echo(f"{line}\n    {explanation}")

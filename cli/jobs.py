@@ -358,19 +358,20 @@ def _ranking(job: Any) -> dict[str, Any] | None:
     """Place of a job in the order of all."""
     if not job.HasField("ranking"):
         return None
-    own = job.ranking
+    ranking = job.ranking
     return {
-        "order": own.order,
-        "place": own.place,
-        "places": own.places,
-        "traffic_class": own.traffic_class,
-        "why": own.why,
+        "order": ranking.order,
+        "place": ranking.place,
+        "places": ranking.places,
+        "traffic_class": ranking.traffic_class,
+        "why": ranking.why,
     }
 
 
-def _rank(own: Any) -> str:
+def _rank(position: Any) -> str:
     """One line about a job's place."""
-    return f"place {own.place} of {own.places} by {own.order}, class {own.traffic_class}: {own.why}"
+    place = f"place {position.place} of {position.places} by {position.order}"
+    return f"{place}, class {position.traffic_class}: {position.why}"
 
 
 def _mark(host: dict[str, Any]) -> str:

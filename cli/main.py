@@ -102,17 +102,17 @@ def with_global_options_first(words: Sequence[str], valued: Mapping[str, Collect
 
 def _weir_words(words: Sequence[str], valued: Collection[str]) -> int:
     """Number of words up to the first argument of a command, which names the program or file."""
-    at, commands = 0, 0
-    while at < len(words):
-        if not words[at].startswith("-"):
+    index, commands = 0, 0
+    while index < len(words):
+        if not words[index].startswith("-"):
             commands += 1
             if commands == 2:
-                return at
-        elif words[at] == "--":
-            return at
-        elif words[at] in valued:
-            at += 1
-        at += 1
+                return index
+        elif words[index] == "--":
+            return index
+        elif words[index] in valued:
+            index += 1
+        index += 1
     return len(words)
 
 

@@ -90,7 +90,7 @@ def mininet(
         )
     exercise = read_exercise(file) if is_exercise(file) else None
     topology = exercise.topology if exercise is not None else load_topology(file)
-    own = _user_programs(topology, exercise, program, p4info, entries or [])
+    loads = _user_programs(topology, exercise, program, p4info, entries or [])
     for folder in (captures, logs):
         if folder is not None:
             try:
@@ -109,8 +109,8 @@ def mininet(
     ) as fabric:
         for note in [*(exercise.notes if exercise is not None else ()), *fabric.notes]:
             _print(note)
-        if own is not None:
-            written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
+        if loads is not None:
+            written = f"{run_until_ended(load_programs(fabric, loads))} entries of yours written"
         elif exercise is not None:
             written = "no program loaded: your controller loads one"
             if grpc_port is None:
@@ -151,7 +151,7 @@ def _user_programs(
     from ..topologies.runtime_json import RuntimeFile
 
     names = [switch.name for switch in topology.switches]
-    given = {name: [file] for name, file in exercise.runtime.items()} if exercise is not None else {}
+    entry_files = {name: [file] for name, file in exercise.runtime.items()} if exercise is not None else {}
     for text in entries:
         name, equals, file = text.partition("=")
         if equals and name not in names:
@@ -160,19 +160,19 @@ def _user_programs(
             )
         read = RuntimeFile.read(Path(file if equals else text))
         for node in [name] if equals else names:
-            given.setdefault(node, []).append(read)
+            entry_files.setdefault(node, []).append(read)
     programs = exercise.programs if exercise is not None else {}
-    if program is None and p4info is None and not given and not programs:
+    if program is None and p4info is None and not entry_files and not programs:
         return None
-    return user_programs(names, program, p4info, given, programs)
+    return user_programs(names, program, p4info, entry_files, programs)
 
 
-async def load_programs(fabric: MininetFabric, own: Mapping[str, UserProgram]) -> int:
+async def load_programs(fabric: MininetFabric, programs: Mapping[str, UserProgram]) -> int:
     """Load each switch's own program and entries; how many entries. Raises ExperimentError."""
     from ..experiments.backends.user_program import load_program
 
     written = 0
-    for name, program in own.items():
+    for name, program in programs.items():
         written += await load_program(name, fabric.addresses[name], fabric.device_ids[name], program)
     return written
 

@@ -113,21 +113,21 @@ def read_jobs(path: Path, topology: Topology) -> list[PlacedJob]:
     return jobs
 
 
-def _read(path: Path, what: str) -> YamlFile:
+def _read(path: Path, kind: str) -> YamlFile:
     try:
-        return YamlFile.read(path, what)
+        return YamlFile.read(path, kind)
     except BadFile as error:
         raise ExperimentError(str(error)) from None
 
 
-def _wrong_hosts(written: YamlFile, at: int, job: PlacedJob, topology: Topology) -> Iterator[FileProblem]:
+def _wrong_hosts(written: YamlFile, index: int, job: PlacedJob, topology: Topology) -> Iterator[FileProblem]:
     known = [host.name for host in topology.hosts]
     seen: set[str] = set()
     hosts: list[tuple[list[str | int], str]] = [(["workers", rank], host) for rank, host in enumerate(job.workers)]
     if job.server is not None:
         hosts.append((["server"], job.server))
     for key, host in hosts:
-        location = ["jobs", at, *key]
+        location = ["jobs", index, *key]
         if host not in known:
             text = f'{dotted(location)}: no host "{host}" in {topology.name}{nearest(host, known)}'
             yield FileProblem(text, written.line(location))

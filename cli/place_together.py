@@ -143,27 +143,27 @@ class _Around:
     def __post_init__(self) -> None:
         self.costs = [PlacementCosts(part.problem) for part in self.parts]
 
-    def place(self, at: int, problem: Problem, place: Callable[[Problem], Placement]) -> None:
+    def place(self, index: int, problem: Problem, place: Callable[[Problem], Placement]) -> None:
         placement = place(problem)
         placement.check(problem)
-        self._put(at, placement)
+        self._put(index, placement)
 
-    def _put(self, at: int, placement: Placement) -> None:
-        if at in self.placements:
-            self.taken.subtract(_sums_in(self.placements[at]))
+    def _put(self, index: int, placement: Placement) -> None:
+        if index in self.placements:
+            self.taken.subtract(_sums_in(self.placements[index]))
         self.taken.update(_sums_in(placement))
-        self.placements[at] = placement
-        self.bytes_of[at] = self.costs[at].loads(placement) * self.parts[at].problem.gradient_bytes
+        self.placements[index] = placement
+        self.bytes_of[index] = self.costs[index].loads(placement) * self.parts[index].problem.gradient_bytes
 
-    def problem(self, at: int) -> Problem:
+    def problem(self, index: int) -> Problem:
         """Return the problem of a part, given all others that are placed."""
-        problem = self.parts[at].problem
+        problem = self.parts[index].problem
         links = problem.topology.directed_links
         rest = sum(
-            (other_bytes for other, other_bytes in self.bytes_of.items() if other != at), start=np.zeros(len(links))
+            (other_bytes for other, other_bytes in self.bytes_of.items() if other != index), start=np.zeros(len(links))
         )
         others = {links[link]: float(rest[link]) for link in np.flatnonzero(rest)}
-        return replace(problem, others=others, room=self._room(at))
+        return replace(problem, others=others, room=self._room(index))
 
     def running(self) -> list[RunningAggregation]:
         return [
@@ -188,10 +188,10 @@ class _Around:
                 self._put(index, placement)
         return ""
 
-    def _room(self, at: int) -> dict[str, int]:
+    def _room(self, index: int) -> dict[str, int]:
         """Slots per switch without those of the other parts."""
-        room = dict(self.parts[at].problem.room or {})
-        own = _sums_in(self.placements[at]) if at in self.placements else ()
+        room = dict(self.parts[index].problem.room or {})
+        own = _sums_in(self.placements[index]) if index in self.placements else ()
         for name, count in self.taken.items():
             room[name] = room.get(name, 0) - count
         for name in own:

@@ -317,11 +317,11 @@ async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Sig
         await asyncio.sleep(LOOK_S)
 
 
-def _signal(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
+def _signal(processes: Collection[asyncio.subprocess.Process], number: signal.Signals) -> None:
     """Send a signal to processes and their children, as far as they exist and belong to this user."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, what)
+            os.killpg(process.pid, number)
 
 
 def _is_there(process: asyncio.subprocess.Process) -> bool:

@@ -104,8 +104,8 @@ def _print(outcome: Outcome | ProcessOutcome, file: SearchFile) -> None:
         _console.print(f"stages took {times} by the clock", soft_wrap=True)
 
 
-def _print_search(one: Course | RunSearch) -> None:
-    config, search = one.config, one.search
+def _print_search(outcome: Course | RunSearch) -> None:
+    config, search = outcome.config, outcome.search
     names = list(config.space)
     table = Table(
         "no.", *names, "steps", "accuracy", "stopped after", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False

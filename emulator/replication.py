@@ -140,22 +140,22 @@ class ReplicationEngine:
         first = (replica.port, replica.instance)
         return next((place for place in (first, *replica.backups) if place[0] not in self._ports_down), first)
 
-    def _change(self, table: NDArray[np.void], given: int, session: CloneSession) -> None:
+    def _change(self, table: NDArray[np.void], number: int, session: CloneSession) -> None:
         """Write one session, or one group as if it were one; into new tables where these have no room."""
         count = len(session.replicas)
-        if given < len(table) and self._used + count <= len(self._tables.replicas):
-            self._put(table, given, session)
+        if number < len(table) and self._used + count <= len(self._tables.replicas):
+            self._put(table, number, session)
             self._tables = self._tables._replace(longest=max(self._tables.longest, count))
             self._publish(self._tables)
         else:
             self._build()
 
-    def _put(self, table: NDArray[np.void], given: int, session: CloneSession) -> None:
+    def _put(self, table: NDArray[np.void], number: int, session: CloneSession) -> None:
         first, end = self._used, self._used + len(session.replicas)
         if end > first:
             self._tables.replicas[first:end] = self._places(session.replicas)
         truncate = session.packet_length_bytes + 1 if session.packet_length_bytes else 0
-        table[given] = (first, end - first, truncate, session.class_of_service)
+        table[number] = (first, end - first, truncate, session.class_of_service)
         self._used = end
 
     def _build(self) -> None:

@@ -273,14 +273,14 @@ def _last_stages(assembly: str) -> dict[str, int]:
 def model_lines(fit: Fit, trees: int = 9, leaves: int = 64) -> list[str]:
     """Return the room for decision forests, and what one takes of it, by the blocks of the tables."""
     sizes = (ROOT / "forest" / "classification.p4").read_text()
-    found = {name: int(number) for name, number in re.findall(r"#define (\w+) +(\d+)", sizes)}
+    defines = {name: int(number) for name, number in re.findall(r"#define (\w+) +(\d+)", sizes)}
     each = [count for table, count in fit.blocks.items() if re.fullmatch(r".*inference\.tree_\d+", table)]
     features = sum(count for table, count in fit.blocks.items() if re.fullmatch(r".*inference\.feature_\d+", table))
-    bits = 16 * found["WORD_BITS"]
+    bits = 16 * defines["WORD_BITS"]
     return [
-        f"forests    {len(each)} trees, each with {found['CHIP_LEAVES']} rows of {bits} bits: two models'",
+        f"forests    {len(each)} trees, each with {defines['CHIP_LEAVES']} rows of {bits} bits: two models'",
         f"           {trees} trees with {leaves} leaves: {trees * max(each)} TCAM blocks of 44 bits x 512 rows, "
-        f"{trees * leaves} rows of {trees * found['CHIP_LEAVES']};",
+        f"{trees * leaves} rows of {trees * defines['CHIP_LEAVES']};",
         f"           64 features with a row for each value: {features} SRAM blocks",
     ]
 

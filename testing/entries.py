@@ -17,39 +17,39 @@ from ..topologies.runtime_json import value_number
 from ..topologies.spelling import nearest
 
 
-def named(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+def named(kind: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
     """Return the one of `known` that is called so, wholly or by its last parts. Raises InvalidEntry, which says what
     there is.
     """
     try:
-        return resolve(what, name, known)
+        return resolve(kind, name, known)
     except ValueError as error:
         short = [each.rpartition(".")[2] for each in known]
         raise InvalidEntry(f"{error}{nearest(name, [*known, *short])}") from None
 
 
-def action_of(program: Program, table: TableSchema, name: str, given: Mapping[str, object]) -> ActionCall:
+def action_of(program: Program, table: TableSchema, name: str, arguments: Mapping[str, object]) -> ActionCall:
     """Return a call of one of a table's actions. Raises InvalidEntry."""
     action = named(f"action of {table.name}:", name, table.actions)
     params = [param for param, _ in program.actions[action].params]
-    for param in given:
+    for param in arguments:
         if param not in params:
             raise InvalidEntry(
                 f"action {action} has no parameter {param}{nearest(param, params)}; it has {_list(params)}",
                 value=action,
             )
-    if missing := [param for param in params if param not in given]:
+    if missing := [param for param in params if param not in arguments]:
         raise InvalidEntry(f"action {action} lacks {_list(missing)}", value=action)
-    return ActionCall(action, tuple(_number(f"{action}: {param}", given[param]) for param in params))
+    return ActionCall(action, tuple(_number(f"{action}: {param}", arguments[param]) for param in params))
 
 
-def matches_of(table: TableSchema, given: Mapping[str, object]) -> tuple[Match, ...]:
+def matches_of(table: TableSchema, values: Mapping[str, object]) -> tuple[Match, ...]:
     """Return a match for each field of a table's key; one that is not given matches anything, if its kind can.
     Raises InvalidEntry.
     """
     names = [field.name for field in table.key]
     by_field = {}
-    for name, value in given.items():
+    for name, value in values.items():
         field = named(f"key field of {table.name}:", name, names)
         if field in by_field:
             raise InvalidEntry(f"key field {field} of {table.name} is given twice", value=field)

@@ -36,7 +36,7 @@ def build_fabric(
         make: Makes the empty fabric of a seed and the longest frame in bytes.
         **link: Settings of every link, as `Fabric.add_link` takes them; they override the topology's.
     """
-    longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
+    longest = ETHERNET_BYTES + max((connection.mtu for connection in topology.links), default=0)
     fabric = make(seed, max(MAX_FRAME, longest))
     switches = {}
     for node in topology.switches:
@@ -47,13 +47,13 @@ def build_fabric(
         switches[node.name] = switch
     for host in topology.hosts:
         fabric.add_host(host.name, poll_ns=poll_ns, sink=host.name in sinks)
-    for each in topology.links:
-        own = {
-            "rate_bps": each.rate_bps,
-            "delay_ns": each.delay_ns,
-            "loss": each.loss,
-            "queue_packets": each.queue_packets,
-            "mtu": each.mtu,
+    for connection in topology.links:
+        settings = {
+            "rate_bps": connection.rate_bps,
+            "delay_ns": connection.delay_ns,
+            "loss": connection.loss,
+            "queue_packets": connection.queue_packets,
+            "mtu": connection.mtu,
         }
-        fabric.add_link(each.a, each.b, **{**own, **link})
+        fabric.add_link(connection.a, connection.b, **{**settings, **link})
     return fabric, switches

@@ -219,25 +219,25 @@ class Network:
             raise EmulatorError(f'no host "{name}"', value=name, allowed=tuple(self._arrivals))
 
     @staticmethod
-    def _topology(given: TopologyLike | None, folder: Path, ports: int) -> Topology:
-        if given is None:
+    def _topology(source: TopologyLike | None, folder: Path, ports: int) -> Topology:
+        if source is None:
             return one_switch(ports)
-        if isinstance(given, Topology):
-            return given
+        if isinstance(source, Topology):
+            return source
         from ..topologies.schema import load_topology  # which needs more packages than switches do
 
-        beside = folder / given
-        return load_topology(beside if beside.exists() else str(given))
+        beside = folder / source
+        return load_topology(beside if beside.exists() else str(source))
 
 
-def _program(given: ProgramLike, folder: Path) -> Program:
-    if isinstance(given, Program):
-        return given
-    if isinstance(given, bytes):
-        return Program.load(given)
+def _program(source: ProgramLike, folder: Path) -> Program:
+    if isinstance(source, Program):
+        return source
+    if isinstance(source, bytes):
+        return Program.load(source)
     from ..emulator.stf.suite import load_program
 
-    return load_program(folder / given)
+    return load_program(folder / source)
 
 
 def _endpoint(topology: Topology, text: str) -> tuple[str, int]:

@@ -50,12 +50,12 @@ class Trace:
         if under_way:
             self.lines.append(f"and so on: more than {MAX_HOPS} passes through switches")
 
-    def _pass(self, at: Endpoint, frame: bytes) -> list[tuple[Endpoint, bytes]]:
+    def _pass(self, end: Endpoint, frame: bytes) -> list[tuple[Endpoint, bytes]]:
         """Pass through one switch; return the ends of links where frames arrive at other switches."""
-        self.lines.append(f"{at.node}, port {at.port}:")
-        switch = self._copy(at.node)
+        self.lines.append(f"{end.node}, port {end.port}:")
+        switch = self._copy(end.node)
         before = switch.counters
-        leaving = switch.forward(frame, at.port)
+        leaving = switch.forward(frame, end.port)
         if switch.state is not None and switch.state.steps is not None:
             self.lines += [f"  {note}" for note in switch.state.steps.drain()]
         for field, reason in _DROPS.items():
@@ -63,7 +63,7 @@ class Trace:
                 self.lines.append(f"  dropped: {reason}")
         onward = []
         for port, sent in leaving:
-            out = Endpoint(at.node, port)
+            out = Endpoint(end.node, port)
             if port == switch.cpu_port:
                 self.lines.append(f"  {len(sent)} bytes leave to the controller")
             elif out not in self._topology.directed_links:

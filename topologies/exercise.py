@@ -94,16 +94,16 @@ def read_exercise(path: Path) -> Exercise:
         raise TopologyError(str(error)) from None
     problems: list[FileProblem] = []
     hosts: dict[str, tuple[Host, ExerciseHost]] = {}
-    for name, given in data["hosts"].items():
+    for name, entry in data["hosts"].items():
         try:
-            hosts[name] = _host(name, given)
+            hosts[name] = _host(name, entry)
         except TopologyError as error:
             problems.append(FileProblem(str(error)))
     links: list[Link] = []
     switches: dict[str, Switch] = {}
-    for number, (name, given) in enumerate(data["switches"].items(), 1):
+    for number, (name, entry) in enumerate(data["switches"].items(), 1):
         try:
-            switches[name] = _switch(name, number, given)
+            switches[name] = _switch(name, number, entry)
         except TopologyError as error:
             problems.append(FileProblem(str(error)))
     for index, ends in enumerate(data["links"]):
@@ -126,13 +126,13 @@ def read_exercise(path: Path) -> Exercise:
         topology,
         {name: setup for name, (_, setup) in hosts.items()},
         {
-            name: RuntimeFile.read(_found(path, given["runtime_json"]))
-            for name, given in data["switches"].items()
-            if "runtime_json" in given
+            name: RuntimeFile.read(_found(path, entry["runtime_json"]))
+            for name, entry in data["switches"].items()
+            if "runtime_json" in entry
         },
-        {name: _found(path, given["program"]) for name, given in data["switches"].items() if "program" in given},
+        {name: _found(path, entry["program"]) for name, entry in data["switches"].items() if "program" in entry},
         {name: number for number, name in enumerate(switches)},
-        [note for name, given in data["switches"].items() for note in _notes(name, given)],
+        [note for name, entry in data["switches"].items() for note in _notes(name, entry)],
     )
 
 
@@ -144,14 +144,14 @@ def _shape(data: object, place: str) -> Iterator[str]:
         yield from _SHAPE(data, place)
 
 
-def _switch(name: str, number: int, given: Mapping[str, Any]) -> Switch:
+def _switch(name: str, number: int, entry: Mapping[str, Any]) -> Switch:
     place = f"switches.{name}"
-    port = _whole(given.get("cpu_port", BMV2.cpu_port))
+    port = _whole(entry.get("cpu_port", BMV2.cpu_port))
     if port is None or port >= BMV2.drop_port:
         allowed = f"a number from 0 to {BMV2.drop_port - 1}"
-        raise TopologyError(wrong("cpu_port", given["cpu_port"], allowed), place=place)
-    if "priority_queues" in given and _whole(given["priority_queues"]) is None:
-        raise TopologyError(wrong("priority_queues", given["priority_queues"], "a number, like 8"), place=place)
+        raise TopologyError(wrong("cpu_port", entry["cpu_port"], allowed), place=place)
+    if "priority_queues" in entry and _whole(entry["priority_queues"]) is None:
+        raise TopologyError(wrong("priority_queues", entry["priority_queues"], "a number, like 8"), place=place)
     try:
         return Switch(name, number, target=replace(BMV2, cpu_port=port))
     except TopologyError as error:
@@ -165,60 +165,60 @@ def _whole(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() and value.isascii() else None
 
 
-def _notes(name: str, given: Mapping[str, Any]) -> Iterator[str]:
-    if "cli_input" in given:
-        yield f"{name}: {given['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
-    if _whole(given.get("priority_queues", _QUEUES)) != _QUEUES:
-        yield f"{name}: priority_queues {given['priority_queues']} is left out; every port has {_QUEUES}"
+def _notes(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    if "cli_input" in entry:
+        yield f"{name}: {entry['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
+    if _whole(entry.get("priority_queues", _QUEUES)) != _QUEUES:
+        yield f"{name}: priority_queues {entry['priority_queues']} is left out; every port has {_QUEUES}"
 
 
-def _host(name: str, given: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
+def _host(name: str, entry: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
     try:
-        interface = IPv4Interface(given["ip"])
+        interface = IPv4Interface(entry["ip"])
     except ValueError:
         raise TopologyError(
-            f'ip "{given["ip"]}" is no address; write it like 10.0.1.1/24', place=f"hosts.{name}", value=given["ip"]
+            f'ip "{entry["ip"]}" is no address; write it like 10.0.1.1/24', place=f"hosts.{name}", value=entry["ip"]
         ) from None
     try:
-        host = Host(name, interface.ip, given.get("mac", "").lower())
+        host = Host(name, interface.ip, entry.get("mac", "").lower())
     except TopologyError as error:
         raise error.within(f"hosts.{name}") from None
-    return host, ExerciseHost(interface.network.prefixlen, tuple(given.get("commands", [])))
+    return host, ExerciseHost(interface.network.prefixlen, tuple(entry.get("commands", [])))
 
 
-def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link:
+def _link(index: int, entry: Sequence[Any], hosts: Mapping[str, object]) -> Link:
     where = f"links[{index}]"
-    if not 2 <= len(given) <= 4 or not all(isinstance(end, str) for end in given[:2]):
+    if not 2 <= len(entry) <= 4 or not all(isinstance(end, str) for end in entry[:2]):
         raise TopologyError(
-            f'{given} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]', place=where, value=given
+            f'{entry} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]', place=where, value=entry
         )
     try:
-        ends = [Endpoint.parse(end) for end in given[:2]]
+        ends = [Endpoint.parse(end) for end in entry[:2]]
         delay_ns = _DELAY_NS
-        if len(given) > 2:
-            delay_ns = _delay_ns(given[2])
+        if len(entry) > 2:
+            delay_ns = _delay_ns(entry[2])
     except TopologyError as error:
         raise error.within(where) from None
     for end in ends:
         if end.node in hosts and end.port:
             raise TopologyError(f"{end}: a host has one port; write {end.node}", place=where, value=end)
     rate_bps = _RATE_BPS
-    if len(given) > 3:
-        if isinstance(given[3], bool) or not isinstance(given[3], int | float) or not 1e-6 <= given[3] <= 1e9:
-            raise TopologyError(f"{wrong('rate', given[3], 'it in Mbit/s, like 0.5')}", place=where)
-        rate_bps = round(given[3] * 1e6)
+    if len(entry) > 3:
+        if isinstance(entry[3], bool) or not isinstance(entry[3], int | float) or not 1e-6 <= entry[3] <= 1e9:
+            raise TopologyError(f"{wrong('rate', entry[3], 'it in Mbit/s, like 0.5')}", place=where)
+        rate_bps = round(entry[3] * 1e6)
     try:
         return Link(ends[0], ends[1], rate_bps, delay_ns)
     except TopologyError as error:
         raise error.within(where) from None
 
 
-def _delay_ns(given: object) -> int:
-    if isinstance(given, int | float):
-        return parse_delay(f"{given}ms")
-    if isinstance(given, str) and _NUMBER.fullmatch(given.strip()):
-        return parse_delay(f"{given.strip()}us")
-    return parse_delay(given)
+def _delay_ns(value: object) -> int:
+    if isinstance(value, int | float):
+        return parse_delay(f"{value}ms")
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return parse_delay(f"{value.strip()}us")
+    return parse_delay(value)
 
 
 def _found(path: Path, name: str) -> Path:

@@ -223,6 +223,6 @@ def _flat(
     return Topology(name, tuple(hosts), switches, tuple(links))
 
 
-def _check_count(what: str, value: int, least: int, most: int) -> None:
+def _check_count(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise TopologyError(f"{what} {value} is not in {least}…{most}")
+        raise TopologyError(f"{name} {value} is not in {least}…{most}")

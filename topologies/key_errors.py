@@ -216,7 +216,7 @@ def _listed(expected: str) -> list[str]:
     return expected.split("'")[1::2]
 
 
-def _one_of(given: object, known: Sequence[str]) -> str:
-    near = nearest(given, known) if isinstance(given, str) else ""
+def _one_of(value: object, known: Sequence[str]) -> str:
+    near = nearest(value, known) if isinstance(value, str) else ""
     listed = " or ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
     return f"{near} Write {listed}" if near else f"; write {listed}"

@@ -438,15 +438,15 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def _duplicates(what: str, values: Iterable[tuple[Node, object]]) -> Iterator[_Problem]:
+def _duplicates(kind: str, values: Iterable[tuple[Node, object]]) -> Iterator[_Problem]:
     seen: dict[object, str] = {}
     for node, value in values:
         if value not in seen:
             seen[value] = node.name
-        elif what == "name":
+        elif kind == "name":
             yield _place(node), f'two nodes are called "{value}"; give every node its own name'
         else:
-            yield _place(node), f"{what} {value} is both {seen[value]}'s and {node.name}'s; give every node its own"
+            yield _place(node), f"{kind} {value} is both {seen[value]}'s and {node.name}'s; give every node its own"
 
 
 def _place(node: Node) -> tuple[str, str]:

@@ -125,7 +125,7 @@ Shape = Callable[[object, str], Iterator[str]]
 """Check that yields the problems of a value at a place in a file, such as `links[0]`."""
 
 
-def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
+def read_json(path: Path, kind: str, shape: Shape) -> dict[str, Any]:
     """Return the JSON object of a file that has this shape. Raises BadFile; also where a key is there twice."""
     twice: list[str] = []
 
@@ -138,7 +138,7 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
 
     text = read_text(path)
     if not text.strip():
-        raise BadFile(f"is empty; {what} is a JSON object", place=str(path))
+        raise BadFile(f"is empty; {kind} is a JSON object", place=str(path))
     try:
         data = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
@@ -149,7 +149,7 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BadFile(f"is not JSON: {said}", place=str(path)) from None
     if not isinstance(data, dict):
-        raise BadFile(f"{what} is a JSON object with keys; this is {kind_of(data)}", place=str(path))
+        raise BadFile(f"{kind} is a JSON object with keys; this is {kind_of(data)}", place=str(path))
     if problems := [FileProblem(text) for text in (*twice, *shape(data, ""))]:
         raise BadFile(listed(str(path), problems))
     return data
@@ -201,20 +201,20 @@ def or_nothing(shape: Shape) -> Shape:
     return check
 
 
-def list_of(each: Shape) -> Shape:
-    """Return a check of lists, whose items are checked by `each`."""
+def list_of(item_shape: Shape) -> Shape:
+    """Return a check of lists, whose items are checked by `item_shape`."""
 
     def check(value: object, place: str) -> Iterator[str]:
         if not isinstance(value, list):
             yield wrong(place, value, "a list")
             return
         for index, item in enumerate(value):
-            yield from each(item, f"{place}[{index}]")
+            yield from item_shape(item, f"{place}[{index}]")
 
     return check
 
 
-def by_name(each: Shape) -> Shape:
+def by_name(value_shape: Shape) -> Shape:
     """Return a mapping with keys of the user's."""
 
     def check(value: object, place: str) -> Iterator[str]:
@@ -222,7 +222,7 @@ def by_name(each: Shape) -> Shape:
             yield wrong(place, value, "a mapping, by names")
             return
         for name, item in value.items():
-            yield from each(item, f"{place}.{name}" if place else name)
+            yield from value_shape(item, f"{place}.{name}" if place else name)
 
     return check
 

@@ -46,14 +46,14 @@ def ring_places(
     def put(node: str, turn: float, radius: float) -> None:
         places[node] = radius * across * sin(2 * pi * turn), radius / across * cos(2 * pi * turn)
 
-    at = -arcs[next(iter(arcs))] / 2
+    angle = -arcs[next(iter(arcs))] / 2
     for switch, mine in hosts.items():
-        middle = at + arcs[switch] / 2
+        middle = angle + arcs[switch] / 2
         put(switch, middle / full, outer - HOSTS_OUTSIDE)
         step = (arcs[switch] - _GAP) / max(len(mine), 1)
         for index, host in enumerate(mine):
             put(host, (middle + (index - (len(mine) - 1) / 2) * step) / full, outer)
-        at += arcs[switch]
+        angle += arcs[switch]
     return places
 
 

@@ -238,11 +238,11 @@ def _collected(problems: list[tuple[Location, str]], *place: str | int) -> Itera
         problems.append((place, str(error)))
 
 
-def _addresses(given: dict[str, HostKeys | None]) -> Iterator[tuple[str, IPv4Address, str]]:
+def _addresses(hosts: dict[str, HostKeys | None]) -> Iterator[tuple[str, IPv4Address, str]]:
     """Every host's name, address and MAC."""
-    taken = {host.address for host in given.values() if host and host.address}
+    taken = {host.address for host in hosts.values() if host and host.address}
     free = (IPv4Address(f"10.{x >> 8}.{x & 255}.{y}") for x in range(4096) for y in range(1, 255))
-    for name, host in given.items():
+    for name, host in hosts.items():
         address = host.address if host and host.address else next((a for a in free if a not in taken), None)
         if address is None:
             raise TopologyError(
@@ -294,17 +294,17 @@ class _FreePorts:
             return ()
 
 
-def _link(given: LinkKeys, defaults: DefaultsKeys, ports: _FreePorts) -> Link:
-    rate = _chosen(given.rate, defaults.rate)
-    a, b = (ports.numbered(end, rate) for end in given.ends)
+def _link(keys: LinkKeys, defaults: DefaultsKeys, ports: _FreePorts) -> Link:
+    rate = _chosen(keys.rate, defaults.rate)
+    a, b = (ports.numbered(end, rate) for end in keys.ends)
     return Link(
         a,
         b,
         rate,
-        _chosen(given.delay, defaults.delay),
-        _chosen(given.loss, defaults.loss),
-        _chosen(given.queue, defaults.queue),
-        _chosen(given.mtu, defaults.mtu),
+        _chosen(keys.delay, defaults.delay),
+        _chosen(keys.loss, defaults.loss),
+        _chosen(keys.queue, defaults.queue),
+        _chosen(keys.mtu, defaults.mtu),
     )
 
 

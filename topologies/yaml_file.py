@@ -33,8 +33,8 @@ class YamlFile:
     _root: yaml.MappingNode
 
     @classmethod
-    def read(cls, path: Path, what: str) -> YamlFile:
-        """Read a file; `what` describes its kind: "a run is a YAML mapping with name, fabric and job".
+    def read(cls, path: Path, kind: str) -> YamlFile:
+        """Read a file; `kind` describes its kind: "a run is a YAML mapping with name, fabric and job".
 
         Raises:
             BadFile: The file is not YAML, or not a mapping.
@@ -58,9 +58,9 @@ class YamlFile:
         except (ValueError, yaml.YAMLError) as error:  # a date that no calendar has, a number beyond measure
             raise BadFile(f"is not YAML: {' '.join(str(error).split())}", place=str(path)) from None
         if data is None:
-            raise BadFile(f"is empty; {what}", place=str(path))
+            raise BadFile(f"is empty; {kind}", place=str(path))
         if not isinstance(root, yaml.MappingNode):
-            raise BadFile(f"{what}; this is {kind_of(data)}", place=str(path))
+            raise BadFile(f"{kind}; this is {kind_of(data)}", place=str(path))
         return cls(path, data, twice, root)
 
     def line(self, location: Sequence[str | int]) -> int | None:

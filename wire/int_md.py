@@ -158,7 +158,7 @@ PROBE: Final = np.dtype(
 class Probes:
     """n finished probes, in the order in which they came, whatever they asked for."""
 
-    each: NDArray[np.void]
+    records: NDArray[np.void]
     """(n,): a record PROBE of each."""
     hops: NDArray[np.void]
     """HOP: those of the first probe in the order of its path, then those of the next."""
@@ -170,21 +170,21 @@ class Probes:
     """
 
     def __len__(self) -> int:
-        return len(self.each)
+        return len(self.records)
 
     def path(self, index: int) -> tuple[Hop, ...]:
         """Return the hops of one probe."""
         names = HOP.names
         assert names is not None
-        first = int(self.each["first_hop"][index])
+        first = int(self.records["first_hop"][index])
         return tuple(
             Hop(**{name: None if record[name] == UNAVAILABLE else int(record[name]) for name in names})
-            for record in self.hops[first : first + int(self.each["hops"][index])]
+            for record in self.hops[first : first + int(self.records["hops"][index])]
         )
 
     def payload(self, index: int) -> bytes:
         """Return bytes that one probe carries behind its stack."""
-        return self.data[int(self.each["payload_at"][index]) : int(self.each["payload_end"][index])].tobytes()
+        return self.data[int(self.records["payload_at"][index]) : int(self.records["payload_end"][index])].tobytes()
 
 
 def item_words(bit: int) -> int:

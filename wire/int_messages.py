@@ -102,10 +102,10 @@ def extract(frames: NDArray[np.uint8], address: int, port: int) -> tuple[list[Da
     """Return the datagrams in frames of equal length to INT_PORT, with their INT apart, each element of one size; as
     `decapsulate`, with the port that the shim names. (n, length) uint8.
     """
-    found, rejects = decapsulate(frames, address)
-    payload = found.payload
+    datagrams, rejects = decapsulate(frames, address)
+    payload = datagrams.payload
     rows, room = payload.shape
-    elsewhere = (found.source_ports != port) | (found.destination_ports != INT_PORT)
+    elsewhere = (datagrams.source_ports != port) | (datagrams.destination_ports != INT_PORT)
     sizes = np.zeros(rows, np.int64)
     if room >= INT_HEADER_BYTES:
         shim = np.frombuffer(link_request(port, 0), np.uint8)
@@ -117,5 +117,5 @@ def extract(frames: NDArray[np.uint8], address: int, port: int) -> tuple[list[Da
     out = []
     for size in np.unique(sizes[sizes >= INT_HEADER_BYTES]).tolist():
         of = sizes == size
-        out.append(Datagrams(found.addresses[of], payload[of, size:], int_headers=payload[of, :size]))
+        out.append(Datagrams(datagrams.addresses[of], payload[of, size:], int_headers=payload[of, :size]))
     return out, rejects + Rejects(other_port=foreign, bad_int=garbled)

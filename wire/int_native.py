@@ -72,18 +72,18 @@ def long_at(data: NDArray[np.uint8], at: int) -> np.int64:
 
 
 @native
-def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
+def number_at(data: NDArray[np.uint8], start: int, width: int) -> np.int64:
     """Return a big-endian integer of 1…8 bytes; −1 where they are all ones."""
     if width == 4:
-        word = word_at(data, at)
+        word = word_at(data, start)
         return np.int64(-1) if word == 0xFFFF_FFFF else word
     if width == 8:
-        return np.int64(long_at(data, at))
+        return np.int64(long_at(data, start))
     if width == 2:
-        short = plain_at(data, at)
+        short = plain_at(data, start)
         return np.int64(-1) if short == 0xFFFF else short
     value = np.int64(0)
-    for i in range(at, at + width):
+    for i in range(start, start + width):
         value = value << 8 | byte_at(data, i)
     return np.int64(-1) if value == (np.int64(1) << 8 * width) - 1 else value
 
@@ -107,7 +107,7 @@ def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool
 
 
 @native
-def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[np.int64]) -> bool:
+def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, offsets: NDArray[np.int64]) -> bool:
     """Write the offsets in bytes of the known items in a hop of the stack behind the MD header at `md`; −1 if absent.
 
     Returns True if the header's hop ML fits its instructions.
@@ -119,10 +119,10 @@ def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[
     for bit in range(16):
         there = instructions >> (15 - bit) & 1
         if bit < 6:
-            at[bit] = 4 * asked if there else -1
+            offsets[bit] = 4 * asked if there else -1
         if bit < 15:
             asked += there * _WORDS[bit]
-    at[6] = 4 * asked if domain_instructions >> 15 else -1
+    offsets[6] = 4 * asked if domain_instructions >> 15 else -1
     asked += instructions & 1
     for bit in range(16):
         asked += domain_instructions >> bit & 1
@@ -132,17 +132,17 @@ def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[
 
 
 @native
-def read_hop(data: NDArray[np.uint8], base: int, at: NDArray[np.int64], record: Any) -> None:
+def read_hop(data: NDArray[np.uint8], base: int, offsets: NDArray[np.int64], record: Any) -> None:
     """Read one hop's words, from `base` on, into a HOP."""
-    record.node_id = number_at(data, base + at[0], 4) if at[0] >= 0 else -1
-    record.ingress_port = number_at(data, base + at[1], 2) if at[1] >= 0 else -1
-    record.egress_port = number_at(data, base + at[1] + 2, 2) if at[1] >= 0 else -1
-    record.latency_us = number_at(data, base + at[2], 4) if at[2] >= 0 else -1
-    record.queue_id = number_at(data, base + at[3], 1) if at[3] >= 0 else -1
-    record.queue_packets = number_at(data, base + at[3] + 1, 3) if at[3] >= 0 else -1
-    record.ingress_ns = number_at(data, base + at[4], 8) if at[4] >= 0 else -1
-    record.egress_ns = number_at(data, base + at[5], 8) if at[5] >= 0 else -1
-    record.bytes_sent = number_at(data, base + at[6], 8) if at[6] >= 0 else -1
+    record.node_id = number_at(data, base + offsets[0], 4) if offsets[0] >= 0 else -1
+    record.ingress_port = number_at(data, base + offsets[1], 2) if offsets[1] >= 0 else -1
+    record.egress_port = number_at(data, base + offsets[1] + 2, 2) if offsets[1] >= 0 else -1
+    record.latency_us = number_at(data, base + offsets[2], 4) if offsets[2] >= 0 else -1
+    record.queue_id = number_at(data, base + offsets[3], 1) if offsets[3] >= 0 else -1
+    record.queue_packets = number_at(data, base + offsets[3] + 1, 3) if offsets[3] >= 0 else -1
+    record.ingress_ns = number_at(data, base + offsets[4], 8) if offsets[4] >= 0 else -1
+    record.egress_ns = number_at(data, base + offsets[5], 8) if offsets[5] >= 0 else -1
+    record.bytes_sent = number_at(data, base + offsets[6], 8) if offsets[6] >= 0 else -1
 
 
 @allocating

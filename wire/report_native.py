@@ -169,18 +169,18 @@ def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.
 
 
 @native
-def read_individual(data: NDArray[np.uint8], at: int, end: int, layouts: NDArray[np.int64]) -> Individual:
-    """Return the individual report at `at` of a datagram that ends at `end` and has no fault."""
-    first = word_at(data, at)
+def read_individual(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> Individual:
+    """Return the individual report at `start` of a datagram that ends at `end` and has no fault."""
+    first = word_at(data, start)
     words = first >> 16 & 0xFF
-    at += INDIVIDUAL_BYTES
-    behind = end if words == TO_THE_END else at + 4 * words
-    inner_at = at
+    start += INDIVIDUAL_BYTES
+    behind = end if words == TO_THE_END else start + 4 * words
+    inner_at = start
     ingress_port = egress_port = latency_us = queue_id = queue_packets = -1
     ingress_ns = egress_ns = drop_reason = bytes_sent = free_slots = packet_number = -1
     if first >> 28 == _INT:
-        kind = _kind_of(long_at(data, at), layouts)
-        base = at + INT_MAIN_BYTES
+        kind = _kind_of(long_at(data, start), layouts)
+        base = start + INT_MAIN_BYTES
         inner_at = base + 4 * (first >> 8 & 0xFF)
         if layouts[kind, _PORTS] >= 0:
             ports = word_at(data, base + layouts[kind, _PORTS])

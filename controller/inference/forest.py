@@ -84,13 +84,13 @@ class DecisionTree:
         """Return the class index of each sample, (n,), of bytes of shape (n, features)."""
         feature, threshold = np.array(self.feature), np.array(self.threshold)
         left, right = np.array(self.left), np.array(self.right)
-        at = np.zeros(len(samples), np.int64)
+        node = np.zeros(len(samples), np.int64)
         rows = np.arange(len(samples))
-        while (inner := feature[at] != LEAF).any():
-            nodes, who = at[inner], rows[inner]
+        while (inner := feature[node] != LEAF).any():
+            nodes, who = node[inner], rows[inner]
             below = samples[who, feature[nodes]].astype(np.int64) <= threshold[nodes]
-            at[inner] = np.where(below, left[nodes], right[nodes])
-        return np.array(self.decision)[at]
+            node[inner] = np.where(below, left[nodes], right[nodes])
+        return np.array(self.decision)[node]
 
 
 @dataclass(frozen=True)
@@ -379,15 +379,15 @@ def _check_tree(tree: DecisionTree, number: int, features: int, classes: int) ->
 
 def _edges(read: Sequence[Part], n_features: int) -> tuple[tuple[float, ...], ...]:
     """All thresholds by feature, ascending. Raises ModelTooLarge if a feature has more than a byte can tell apart."""
-    found: list[set[float]] = [set() for _ in range(n_features)]
+    thresholds: list[set[float]] = [set() for _ in range(n_features)]
     for tree, picked, _ in read:
         for feature, threshold, left in zip(tree.feature, tree.threshold, tree.children_left, strict=True):
             if left != LEAF:
-                found[picked[feature]].add(float(threshold))
-    for feature, each in enumerate(found):
+                thresholds[picked[feature]].add(float(threshold))
+    for feature, each in enumerate(thresholds):
         if len(each) > MAX_FEATURE_THRESHOLDS:
             raise ModelTooLarge(f"distinct thresholds of feature {feature}", len(each), MAX_FEATURE_THRESHOLDS)
-    return tuple(tuple(sorted(edges)) for edges in found)
+    return tuple(tuple(sorted(edges)) for edges in thresholds)
 
 
 def _tree(

@@ -127,13 +127,13 @@ def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntCo
     """Return a switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support
     them.
     """
-    own = topology.switch(switch)
+    node = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
     items += _flow_items(topology, switch, watching)
-    if own.target.reports:
+    if node.target.reports:
         items += _event_items(topology, switch, watching)
     items += _report_items(topology, routes, switch, watching)
-    check_items(own, items)
+    check_items(node, items)
     return SwitchState.of(items)
 
 
@@ -300,12 +300,12 @@ def _steps(action: str, steps: EventThresholds) -> ActionSpec:
 
 def _report_items(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> Iterator[Item]:
     """Entries for the output of the switch's reports. Without a path to the collector there are none."""
-    own = topology.switch(switch)
-    source = {"node_id": own.device_id, "source": int(own.address), "src_mac": mac_number(own.mac)}
+    node = topology.switch(switch)
+    source = {"node_id": node.device_id, "source": int(node.address), "src_mac": mac_number(node.mac)}
     ports = {"src_port": watching.port, "dst_port": watching.port, "dscp": watching.dscp}
     if watching.collector is None:
-        to = {"collector": int(own.address), "dst_mac": mac_number(own.mac)}
-        yield from _sessions(own, own.target.cpu_port)
+        to = {"collector": int(node.address), "dst_mac": mac_number(node.mac)}
+        yield from _sessions(node, node.target.cpu_port)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
         return
     collector = topology.host(watching.collector)
@@ -315,7 +315,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Int
         port = report_port(topology, routes, switch, collector.name)
         next_node = topology.node(topology.peer(Endpoint(switch, port)).node)
         to = {"collector": int(collector.address), "dst_mac": mac_number(next_node.mac)}
-        yield from _sessions(own, port)
+        yield from _sessions(node, port)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
     match: dict[str, FieldValue] = {
         "dst_addr": (int(collector.address), _ALL_ONES["dst_addr"]),
@@ -323,7 +323,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Int
         "dst_port": (watching.port, _ALL_ONES["dst_port"]),
     }
     yield entry(WATCHLIST, match, call("ignore"), priority=_IGNORED)
-    if own.target.reports:
+    if node.target.reports:
         yield entry(DROP_WATCH, match, call("ignore_drop"), priority=_IGNORED)
 
 

@@ -177,12 +177,12 @@ class Journal:
         """Return the error of a job of the journal that cannot go on."""
         return JournalError(f"{self._where}job {number} cannot go on: {error}")
 
-    def _read(self, what: str, read: Callable[[Any], T], saved: Any) -> T:
+    def _read(self, name: str, read: Callable[[Any], T], saved: Any) -> T:
         try:
             return read(saved)
         except NO_RECORD as error:
             raise JournalError(
-                f"{self._where}{what} cannot be read: {error}; go on with the version of Weir that wrote it, or remove "
+                f"{self._where}{name} cannot be read: {error}; go on with the version of Weir that wrote it, or remove "
                 "the file to begin without any job"
             ) from None
 

@@ -111,9 +111,9 @@ class EventLog:
             for noted in (self._generations, self._gone, self._silent):
                 noted.pop(number, None)
 
-    def _add_named(self, now_ns: int, kind: str, names: Collection[str], what: str) -> None:
+    def _add_named(self, now_ns: int, kind: str, names: Collection[str], event: str) -> None:
         if names:
-            self._add(now_ns, kind, f"{listed(names)} {'are' if len(names) > 1 else 'is'} {what}")
+            self._add(now_ns, kind, f"{listed(names)} {'are' if len(names) > 1 else 'is'} {event}")
 
     def _add(self, now_ns: int, kind: str, text: str) -> None:
         self._number += 1

@@ -83,7 +83,9 @@ class LiveServer:
             ) from None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
         self._end_thread()
 

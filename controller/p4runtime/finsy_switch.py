@@ -110,20 +110,20 @@ def quiet_finsy() -> None:
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:
     """Return the error that stopped finsy, as one of this package's; None means that its stream broke."""
-    what = (switch, address, asked)
+    context = (switch, address, asked)
     match error:
         case None:
-            return SwitchUnreachable(*what, "the stream broke; is the switch still running?")
+            return SwitchUnreachable(*context, "the stream broke; is the switch still running?")
         case RuntimeError():
-            return SwitchUnreachable(*what, f"the stream broke: {printable(str(error))}")
+            return SwitchUnreachable(*context, f"the stream broke: {printable(str(error))}")
         case P4ClientError(code=fy.GRPCStatusCode.UNAVAILABLE):
-            return SwitchUnreachable(*what, "nobody answers there; check address and port, and that the switch runs")
+            return SwitchUnreachable(*context, "nobody answers there; check address and port, and that the switch runs")
         case P4ClientError(code=fy.GRPCStatusCode.DEADLINE_EXCEEDED):
-            return SwitchUnreachable(*what, "no answer in time")
+            return SwitchUnreachable(*context, "no answer in time")
         case P4ClientError():
-            return SwitchError(*what, printable(error.message), error.code.name)
+            return SwitchError(*context, printable(error.message), error.code.name)
         case _:
-            return SwitchError(*what, printable(str(error)) or type(error).__name__)
+            return SwitchError(*context, printable(str(error)) or type(error).__name__)
 
 
 class _SpokenFor(logging.Filter):

@@ -406,15 +406,15 @@ class SwitchSession:
         except P4ClientError as error:
             refused = tuple(
                 RefusedUpdate(
-                    kind=UpdateKind(p4r.Update.Type.Name(updates[at][1].type).lower()),
-                    item=updates[at][0],
+                    kind=UpdateKind(p4r.Update.Type.Name(updates[index][1].type).lower()),
+                    item=updates[index][0],
                     code=detail.canonical_code.name,
                     message=printable(detail.message),
                     space=printable(detail.space),
                     vendor_code=detail.code,
                 )
-                for at, detail in sorted(error.details.items())
-                if at < len(updates)
+                for index, detail in sorted(error.details.items())
+                if index < len(updates)
             )
             raise WriteRefused(self.name, refused, len(updates)) from None
 

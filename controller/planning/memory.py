@@ -86,11 +86,11 @@ class FabricMemory:
         """Free what the job holds in all switches except these."""
         self._release(job, self._slots.keys() - set(switches))
 
-    def jobs_that_fit(self, slots: int, own: int | None = None) -> Mapping[str, int]:
-        """Return the number of further jobs of S slots that fit each switch, given its gaps; the slots of job `own`
+    def jobs_that_fit(self, slots: int, job: int | None = None) -> Mapping[str, int]:
+        """Return the number of further jobs of S slots that fit each switch, given its gaps; the slots of job `job`
         count as free.
         """
-        return {name: pool.pieces(slots) + (own in pool.allotments) for name, pool in self._slots.items()}
+        return {name: pool.pieces(slots) + (job in pool.allotments) for name, pool in self._slots.items()}
 
     def _release(self, job: int, switches: Iterable[str]) -> None:
         for switch in switches:

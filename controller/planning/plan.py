@@ -389,12 +389,12 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     """Return the state of a switch without any job and without its queue bounds: routes to all, its own address,
     classes, telemetry.
     """
-    own = topology.switch(switch)
+    this_switch = topology.switch(switch)
     items: list[Item] = [
-        entry(NODE_ADDRESS, {"dst_addr": int(own.address)}, call("to_node")),
+        entry(NODE_ADDRESS, {"dst_addr": int(this_switch.address)}, call("to_node")),
         *(class_entry(dscp, priority) for dscp, priority in TRAFFIC_CLASSES.items()),
-        default_action(TELEMETRY_NODE, call("identify", node_id=own.device_id)),
-        CloneSession(PROBE_SESSION, ((own.target.cpu_port, 0),)),
+        default_action(TELEMETRY_NODE, call("identify", node_id=this_switch.device_id)),
+        CloneSession(PROBE_SESSION, ((this_switch.target.cpu_port, 0),)),
     ]
     for port, far in topology.neighbours(switch).items():
         if topology.is_host(far.node):
@@ -403,7 +403,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
         if node.name != switch and routes.reaches(switch, node.name):
             items += route_items(topology, switch, node, routes.next_hops(switch, node.name))
     state = SwitchState.of(items)
-    check_items(own, state.items.values())
+    check_items(this_switch, state.items.values())
     return state
 
 
@@ -484,7 +484,7 @@ def _node_items(
 ) -> list[Item]:
     """One switch's entries for one job."""
     children = tree.children[node]
-    own = topology.switch(node)
+    switch = topology.switch(node)
     now = {"job": spec.job, "generation": generation}
     room = {
         "slot_base": allotment.slot_base,
@@ -501,7 +501,7 @@ def _node_items(
         port, rid = copy_port(routes, node, name, index), allotment.first_rid + index
         copies.append((port, rid))
         next_mac = mac_number(topology.node(topology.peer(Endpoint(node, port)).node).mac)
-        deliver = call("deliver", dst_addr=int(child.address), src_mac=mac_number(own.mac), dst_mac=next_mac)
+        deliver = call("deliver", dst_addr=int(child.address), src_mac=mac_number(switch.mac), dst_mac=next_mac)
         items.append(entry(REPLICAS, {"egress_rid": rid}, deliver))
     items.append(Group(allotment.group, tuple(sorted(copies))))
     if (above := tree.parent.get(node)) is None:

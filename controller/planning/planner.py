@@ -63,13 +63,13 @@ class LinkConditions:
         """
         return cls(loads_of(links), others)
 
-    def discard_untrusted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> LinkConditions:
-        """Replace readings of these links so that they support no move: a job's `own` links are idle, and others
+    def discard_untrusted(self, links: Iterable[Endpoint], own_links: Collection[Endpoint]) -> LinkConditions:
+        """Replace readings of these links so that they support no move: a job's `own_links` are idle, and others
         full.
         """
         loads = dict(self.loads)
         for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
-            loads[link] = LinkLoad() if link in own else FULL
+            loads[link] = LinkLoad() if link in own_links else FULL
         return LinkConditions(loads, self.others)
 
 
@@ -247,7 +247,7 @@ class Planner:
         self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False
     ) -> Problem:
         """Return the placement problem of a job; `everywhere`: as if all switches were empty."""
-        room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
+        room = self.memory.jobs_that_fit(spec.slots, job=spec.job)
         unreachable = self._lost | self.out_of_reach
         barred = unreachable | {name for name in room if not self.history(spec.job).may_use(name)}
         return Problem(

@@ -96,7 +96,7 @@ class NumberPool:
             base = used + length
         return [*gaps, self.first + self.size - base]
 
-    def _occupy(self, at: int, base: int, size: int, owner: Hashable) -> int:
-        self._ranges.insert(at, (base, size, owner))
+    def _occupy(self, index: int, base: int, size: int, owner: Hashable) -> int:
+        self._ranges.insert(index, (base, size, owner))
         self._base_of[owner] = (base, size)
         return base

@@ -345,5 +345,5 @@ def _read(number: int, saved: Any) -> tuple[int, pb.RegisterRequest, int]:
         raise ValueError(str(error)) from None
 
 
-def _same(known: str, given: str) -> bool:
-    return bool(known) and hmac.compare_digest(known.encode(), given.encode())
+def _same(known: str, received: str) -> bool:
+    return bool(known) and hmac.compare_digest(known.encode(), received.encode())

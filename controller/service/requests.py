@@ -107,15 +107,15 @@ def queued_job(entry: QueueEntry[Any], position: int, now_ns: int) -> pb.QueuedJ
     )
 
 
-def stripe_of(spec: JobSpec, shares: Sequence[int], at: int) -> JobSpec:
+def stripe_of(spec: JobSpec, shares: Sequence[int], index: int) -> JobSpec:
     """Return the job of one stripe, whose gradient has the stripe's share of the bytes.
 
     Args:
         spec: The whole job.
         shares: Relative share of the chunks per stripe.
-        at: Index of the stripe.
+        index: Index of the stripe.
     """
-    return replace(spec, gradient_bytes=max(1, round(spec.gradient_bytes * shares[at] / sum(shares))))
+    return replace(spec, gradient_bytes=max(1, round(spec.gradient_bytes * shares[index] / sum(shares))))
 
 
 def _stripes(shares: Mapping[int, int]) -> list[pb.Stripe]:

@@ -115,14 +115,14 @@ class Seating:
     async def end(self, job: int, reason: str, now_ns: int) -> None:
         """Remove a job, and those that share its chunks, from the switches and notify the hosts."""
         together = self.jobs[job].stripes if job in self.jobs else ()
-        for each in together or (job,):
-            if each in self.jobs:
-                self._over(each, pb.ToHost(ended=pb.Ended(job=each, reason=reason)))
+        for number in together or (job,):
+            if number in self.jobs:
+                self._over(number, pb.ToHost(ended=pb.Ended(job=number, reason=reason)))
         failure: ControllerError | None = None
-        for each in together or (job,):
-            if each in self._controller.jobs:
+        for number in together or (job,):
+            if number in self._controller.jobs:
                 try:
-                    await self._controller.finish(each, now_ns)
+                    await self._controller.finish(number, now_ns)
                 except ControllerError as error:  # the others are to end all the same
                     failure = error
         if failure is not None:

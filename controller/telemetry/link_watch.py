@@ -115,7 +115,7 @@ class LinkWatch:
         self.down = frozenset(down)
         return changed
 
-    def _silence_ns(self, at: int, now_ns: int) -> int:
+    def _silence_ns(self, index: int, now_ns: int) -> int:
         """Time for which one of these probes has not come back, minus the time for which the next are overdue."""
         assert self.deadline_ns is not None
-        return now_ns - self._heard_ns[at] - max(now_ns - self.deadline_ns, 0)
+        return now_ns - self._heard_ns[index] - max(now_ns - self.deadline_ns, 0)

@@ -67,15 +67,15 @@ def _accept(
             continue
         which.fate = RECEIVED
         delays_ns[index] = now_ns - which.sent_ns
-        for at in range(probe.first_hop, probe.first_hop + probe.hops):
-            hop = hops[at]
+        for hop_index in range(probe.first_hop, probe.first_hop + probe.hops):
+            hop = hops[hop_index]
             key = hop.node_id << 16 | hop.egress_port
             place = np.searchsorted(keys, key)
             if place == len(keys) or keys[place] != key:
                 tally[0].unknown_hops += 1
                 continue
             cost[link_of_key[place], 0] += 1
-            cost[link_of_key[place], 1] += _BARE_BYTES + _HOP_BYTES * (at - probe.first_hop + 1)
+            cost[link_of_key[place], 1] += _BARE_BYTES + _HOP_BYTES * (hop_index - probe.first_hop + 1)
             if hop.bytes_sent == -1 or hop.egress_ns == -1:
                 continue
             report = reports[filled]

@@ -63,19 +63,19 @@ def check(document: Document) -> None:
             check_range(width, 1, MAX_BITS * 8, calculation.where, "width of a calculation's input")
 
 
-def _need(there: object, where: str, what: str) -> None:
+def _need(there: object, where: str, kind: str) -> None:
     if not there:
-        raise UnsupportedProgram(f"there is no {what} in the program", place=where)
+        raise UnsupportedProgram(f"there is no {kind} in the program", place=where)
 
 
-def check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
+def check_range(value: Any, low: int, high: int, where: str, name: str) -> None:
     """Check that a value is an integer in `low` … `high`.
 
     Raises:
         UnsupportedProgram: It is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UnsupportedProgram(f"{what} is {value}, which is not a number from {low} to {high}", place=where)
+        raise UnsupportedProgram(f"{name} is {value}, which is not a number from {low} to {high}", place=where)
 
 
 def _check_names(document: Document) -> None:
@@ -116,10 +116,10 @@ def _check_headers(document: Document) -> None:
         raise UnsupportedProgram("standard_metadata is a header, and must be metadata", place=document.name)
 
 
-def _check_alike(document: Document, headers: Iterable[str], what: str) -> None:
+def _check_alike(document: Document, headers: Iterable[str], label: str) -> None:
     shapes = {(document.headers[name].fields, document.headers[name].metadata) for name in headers}
     if len(shapes) > 1 or any(metadata for _, metadata in shapes):
-        raise UnsupportedProgram(f"{what} is not made of headers of one type", place=document.name)
+        raise UnsupportedProgram(f"{label} is not made of headers of one type", place=document.name)
 
 
 def _check_arrays(document: Document) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from .refusal import Refusal, invalid
 
 
-def decode(data: bytes, width: int, what: str) -> int:
-    """Return the value of a `bit<width>` byte string. `what` names the field in the refusal's message."""
+def decode(data: bytes, width: int, label: str) -> int:
+    """Return the value of a `bit<width>` byte string. `label` names the field in the refusal's message."""
     value = int.from_bytes(data, "big")
     if value >> width or not data:
-        raise refuse(data, width, what)
+        raise refuse(data, width, label)
     return value
 
 
@@ -22,11 +22,11 @@ def encode(value: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
-def decode_signed(data: bytes, width: int, what: str) -> int:
+def decode_signed(data: bytes, width: int, label: str) -> int:
     """Return the value of an `int<width>` byte string (two's complement)."""
     value = int.from_bytes(data, "big", signed=True)
     if not data or not -(1 << (width - 1)) <= value < 1 << (width - 1):
-        raise refuse(data, width, what, "int")
+        raise refuse(data, width, label, "int")
     return value
 
 
@@ -36,8 +36,8 @@ def encode_signed(value: int) -> bytes:
     return value.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
-def refuse(data: bytes, width: int, what: str, kind: str = "bit") -> Refusal:
+def refuse(data: bytes, width: int, label: str, kind: str = "bit") -> Refusal:
     """Return the refusal for `data` that is no value of the type."""
     if not data:
-        return invalid(f"{what}: the byte string is empty; zero is written \\x00")
-    return invalid(f"{what}: value 0x{data[:64].hex()} does not fit {kind}<{width}>")
+        return invalid(f"{label}: the byte string is empty; zero is written \\x00")
+    return invalid(f"{label}: value 0x{data[:64].hex()} does not fit {kind}<{width}>")

@@ -241,8 +241,8 @@ class P4RuntimeDevice:
         if given and not self._may_use(role, pipeline, given):
             raise Refusal(Code.PERMISSION_DENIED, f"the role {role!r} may not write what has the id {given}")
 
-    def _may_use(self, role: str, pipeline: LoadedPipeline, given: int) -> bool:
-        return self.clients.roles.may_use(role, given, pipeline.owners.get(given))
+    def _may_use(self, role: str, pipeline: LoadedPipeline, object_id: int) -> bool:
+        return self.clients.roles.may_use(role, object_id, pipeline.owners.get(object_id))
 
     # -- packets
 

@@ -134,8 +134,8 @@ def restore(pipeline: LoadedPipeline, updates: Iterable[p4r.Update]) -> None:
             pipeline.write(update)
 
 
-def _found(services: Mapping[int, _Service], given: int) -> list[_Service]:
-    return [services[given]] if given in services else []
+def _found(services: Mapping[int, _Service], object_id: int) -> list[_Service]:
+    return [services[object_id]] if object_id in services else []
 
 
 def _key_of(entity: p4r.Entity) -> p4r.TableEntry:

@@ -293,20 +293,22 @@ class LoadedPipeline:
     def _profile(self, profile_id: int) -> ProfileService:
         return self._by_id(self.services.profiles, "action profile", profile_id)
 
-    def _by_id(self, services: Mapping[int, _Service], what: str, given: int) -> _Service:
+    def _by_id(self, services: Mapping[int, _Service], kind: str, object_id: int) -> _Service:
         """Return the service of an id.
 
         Raises:
             Refusal: The id is unknown; UNKNOWN, as in bmv2, for an object that the program lacks.
         """
-        if (service := services.get(given)) is not None:
+        if (service := services.get(object_id)) is not None:
             return service
-        if (left_out := self.services.left_out.get(given)) is not None:
+        if (left_out := self.services.left_out.get(object_id)) is not None:
             raise Refusal(Code.UNKNOWN, f"{left_out} is in P4Info alone: p4c has left it out of the program, as unused")
-        raise invalid(f"P4Info has no {what} with id {given}" if given else f"{what} id is 0, which names nothing")
+        raise invalid(
+            f"P4Info has no {kind} with id {object_id}" if object_id else f"{kind} id is 0, which names nothing"
+        )
 
-    def _chosen(self, services: Mapping[int, _Service], what: str, given: int, wanted: Wanted) -> list[_Service]:
-        chosen = list(services.values()) if not given else [self._by_id(services, what, given)]
+    def _chosen(self, services: Mapping[int, _Service], kind: str, object_id: int, wanted: Wanted) -> list[_Service]:
+        chosen = list(services.values()) if not object_id else [self._by_id(services, kind, object_id)]
         return [service for service in chosen if wanted(service.id)]
 
 

@@ -132,14 +132,14 @@ def object_id(entity: p4r.Entity) -> int | None:
 
 def owners(objects: Iterable[Any]) -> dict[int, str]:
     """Return ids of the objects of a P4Info that an annotation gives to a role, and its name."""
-    found = {}
+    roles = {}
     for item in objects:
         preamble: p4i.Preamble = item.preamble
         for annotation in preamble.annotations:
             role = _ANNOTATION.fullmatch(annotation.strip())
             if role is not None:
-                found[preamble.id] = role[1]
-    return found
+                roles[preamble.id] = role[1]
+    return roles
 
 
 def _decode(role: p4r.Role) -> _Config:

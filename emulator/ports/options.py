@@ -130,44 +130,44 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str]) -> ProcessOptions:
     """Read the command line. Raises UsageError; `--help` and `--version` print and exit."""
-    given = _parser().parse_args([word for word in arguments if word != "--"])
-    _settle_pcap(given)
+    options = _parser().parse_args([word for word in arguments if word != "--"])
+    _settle_pcap(options)
     interfaces: dict[int, str] = {}
-    for port, name in given.interface:
+    for port, name in options.interface:
         if port in interfaces:
             raise UsageError(f"-i {port}@{name}: port {port} is {interfaces[port]} already")
         interfaces[port] = name
-    cpu_port = given.cpu_port
+    cpu_port = options.cpu_port
     if cpu_port in interfaces:
         raise UsageError(f"-i {cpu_port}@{interfaces[cpu_port]}: {cpu_port} is the CPU port (--cpu-port)")
-    if given.no_p4 and given.program is not None:
-        given.notes.append(f"{given.program}: ignored, for --no-p4 starts the switch without a program")
-        given.program = None
-    if given.program is None and not given.no_p4:
+    if options.no_p4 and options.program is not None:
+        options.notes.append(f"{options.program}: ignored, for --no-p4 starts the switch without a program")
+        options.program = None
+    if options.program is None and not options.no_p4:
         raise UsageError("no program: name a BMv2 JSON file, or give --no-p4 and let a controller set it")
-    if given.log_console and given.log_file is not None:
+    if options.log_console and options.log_file is not None:
         raise UsageError("--log-console and --log-file exclude each other")
-    tls = _tls(given)
+    tls = _tls(options)
     return ProcessOptions(
-        program=given.program,
+        program=options.program,
         interfaces=interfaces,
-        device_id=given.device_id,
+        device_id=options.device_id,
         cpu_port=cpu_port,
-        drop_port=given.drop_port,
-        max_passes=given.max_passes,
-        rates_bps=_by_port("--port-rate", given.port_rate, interfaces),
-        queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
-        queue_bytes=_by_port("--queue-bytes", given.queue_bytes, interfaces),
-        grpc_address=given.grpc_server_addr or (GRPC_ADDRESS if given.allow_anyone or tls is not None else None),
-        allow_anyone=given.allow_anyone,
-        control=given.control,
+        drop_port=options.drop_port,
+        max_passes=options.max_passes,
+        rates_bps=_by_port("--port-rate", options.port_rate, interfaces),
+        queue_packets=_by_port("--queue-depth", options.queue_depth, interfaces),
+        queue_bytes=_by_port("--queue-bytes", options.queue_bytes, interfaces),
+        grpc_address=options.grpc_server_addr or (GRPC_ADDRESS if options.allow_anyone or tls is not None else None),
+        allow_anyone=options.allow_anyone,
+        control=options.control,
         tls=tls,
-        capture=given.pcap,
-        ring=not given.no_ring,
-        log_console=given.log_console,
-        log_file=given.log_file,
-        log_level=LOG_LEVELS[given.log_level],
-        notes=tuple(given.notes),
+        capture=options.pcap,
+        ring=not options.no_ring,
+        log_console=options.log_console,
+        log_file=options.log_file,
+        log_level=LOG_LEVELS[options.log_level],
+        notes=tuple(options.notes),
     )
 
 
@@ -359,27 +359,27 @@ class _Pointless(argparse.Action):
         namespace.notes = [*namespace.notes, f"{option}: ignored: {_POINTLESS[option][1]}"]
 
 
-def _settle_pcap(given: argparse.Namespace) -> None:
+def _settle_pcap(arguments: argparse.Namespace) -> None:
     """Settle `--pcap`, which takes a folder or no argument: an argument that is no folder is the program."""
-    if given.pcap is None:
+    if arguments.pcap is None:
         return
-    if given.program is None and not given.no_p4 and not given.pcap.is_dir():
-        given.program, given.pcap = given.pcap, Path()
-    if not given.pcap.is_dir():
-        raise UsageError(f"--pcap {given.pcap}: there is no such folder")
+    if arguments.program is None and not arguments.no_p4 and not arguments.pcap.is_dir():
+        arguments.program, arguments.pcap = arguments.pcap, Path()
+    if not arguments.pcap.is_dir():
+        raise UsageError(f"--pcap {arguments.pcap}: there is no such folder")
 
 
-def _tls(given: argparse.Namespace) -> TlsFiles | None:
-    key, certificate, roots = given.grpc_server_key, given.grpc_server_cert, given.grpc_server_cacert
-    if not given.grpc_server_ssl:
-        if key or certificate or roots or given.grpc_server_with_client_auth:
-            given.notes.append("certificates and keys are ignored without --grpc-server-ssl")
+def _tls(arguments: argparse.Namespace) -> TlsFiles | None:
+    key, certificate, roots = arguments.grpc_server_key, arguments.grpc_server_cert, arguments.grpc_server_cacert
+    if not arguments.grpc_server_ssl:
+        if key or certificate or roots or arguments.grpc_server_with_client_auth:
+            arguments.notes.append("certificates and keys are ignored without --grpc-server-ssl")
         return None
     if key is None or certificate is None:
         raise UsageError("--grpc-server-ssl needs --grpc-server-key and --grpc-server-cert")
-    if given.grpc_server_with_client_auth and roots is None:
+    if arguments.grpc_server_with_client_auth and roots is None:
         raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
-    return TlsFiles(key, certificate, roots if given.grpc_server_with_client_auth else None)
+    return TlsFiles(key, certificate, roots if arguments.grpc_server_with_client_auth else None)
 
 
 def _interface(text: str) -> tuple[int, str]:

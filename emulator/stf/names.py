@@ -15,7 +15,7 @@ from .statements import Call
 _DIGIT_BITS: Final = {"0x": 4, "0o": 3, "0b": 1}
 
 
-def resolve(what: str, name: str, candidates: Iterable[str]) -> str:
+def resolve(kind: str, name: str, candidates: Iterable[str]) -> str:
     """Return the candidate called `name`, else the only one whose last parts are, else the only one that ends so.
 
     Raises `ValueError` for none or several.
@@ -29,8 +29,8 @@ def resolve(what: str, name: str, candidates: Iterable[str]) -> str:
         if len(fits) == 1:
             return fits[0]
         if fits:
-            raise ValueError(f"{what} {name} may be any of {', '.join(fits)}")
-    raise ValueError(f"no {what} {name}; there are {', '.join(known) or 'none'}")
+            raise ValueError(f"{kind} {name} may be any of {', '.join(fits)}")
+    raise ValueError(f"no {kind} {name}; there are {', '.join(known) or 'none'}")
 
 
 def action_call(program: Program, table: TableSchema, call: Call) -> ActionCall:
@@ -53,13 +53,13 @@ def matches(table: TableSchema, key: Sequence[tuple[str, str]]) -> tuple[Match, 
 
     Raises `ValueError`.
     """
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in key:
         field = _field(table, name)
-        if field in given:
+        if field in texts:
             raise ValueError(f"key field {field} of {table.name} is given twice")
-        given[field] = value
-    return tuple(_match(field, given.get(field.name)) for field in table.key)
+        texts[field] = value
+    return tuple(_match(field, texts.get(field.name)) for field in table.key)
 
 
 def _field(table: TableSchema, name: str) -> str:

@@ -244,9 +244,9 @@ class _Player:
         resolve(f"counter of {table.schema.name}:", check.name, filter(None, [table.schema.direct_counter]))
         return table.counter(match, priority)
 
-    def _check(self, check: CheckCounter | CheckRegister, what: str, found: int) -> None:
-        if not _COMPARE[check.comparison](found, check.value):
-            self._fail(check.line, f"{what} is {found}, expected {check.comparison} {check.value}")
+    def _check(self, check: CheckCounter | CheckRegister, name: str, value: int) -> None:
+        if not _COMPARE[check.comparison](value, check.value):
+            self._fail(check.line, f"{name} is {value}, expected {check.comparison} {check.value}")
 
     # ---- the switch's own commands
 
@@ -385,11 +385,11 @@ def _cell(counter: Counter, index: int) -> tuple[int, int]:
     return int(counter.packets[index]), int(counter.bytes[index])
 
 
-def _around(digits: str, at: int) -> str:
+def _around(digits: str, index: int) -> str:
     """The bytes on both sides of a digit, its own in brackets; a short frame whole."""
     if len(digits) <= 4 * _SHOWN_BYTES:
         return digits
-    byte = at - at % 2
+    byte = index - index % 2
     start, end = max(0, byte - 2 * _SHOWN_BYTES), min(len(digits), byte + 2 + 2 * _SHOWN_BYTES)
     before, after = "…" if start else "", "…" if end < len(digits) else ""
     return f"{before}{digits[start:byte]}[{digits[byte : byte + 2]}]{digits[byte + 2 : end]}{after}"

@@ -257,17 +257,17 @@ class _Line:
             raise self._error(f"'{text}' is wanted where {self._found()} stands")
         self._tokens.pop(0)
 
-    def _number(self, what: str) -> int:
+    def _number(self, kind: str) -> int:
         text = self._take("number")
         try:
             return number(text)
         except ValueError:
-            raise self._error(f"{what} {text} is not a whole number") from None
+            raise self._error(f"{kind} {text} is not a whole number") from None
 
-    def _name(self, what: str) -> str:
+    def _name(self, kind: str) -> str:
         """`a.b[1].c`, any part in quotes."""
         if self._kind() != "name":
-            raise self._error(f"a {what} is wanted where {self._found()} stands")
+            raise self._error(f"a {kind} is wanted where {self._found()} stands")
         name = self._take()
         while self._at(".") or self._at("["):
             if self._take() == ".":

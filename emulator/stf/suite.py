@@ -87,10 +87,10 @@ def load_program(path: Path) -> Program:
     return Program.load(compile_v1model(path))
 
 
-def _need_p4c(what: Path) -> None:
+def _need_p4c(source: Path) -> None:
     if shutil.which(P4C) is None:
         raise StfError(
-            f"{P4C}, which would compile it, is not on PATH; install p4c: {P4C_HOME}", place=str(what), value=P4C
+            f"{P4C}, which would compile it, is not on PATH; install p4c: {P4C_HOME}", place=str(source), value=P4C
         )
 
 

@@ -27,7 +27,7 @@ class UserProgram:
     entries: Sequence[RuntimeFile] = ()
 
 
-async def load_program(name: str, address: str, device_id: int, own: UserProgram) -> int:
+async def load_program(name: str, address: str, device_id: int, program: UserProgram) -> int:
     """Load a switch's program and write its entries.
 
     Returns:
@@ -37,12 +37,12 @@ async def load_program(name: str, address: str, device_id: int, own: UserProgram
         ExperimentError: the switch refuses; the error names the switch, the file and the switch's message.
     """
     quiet_finsy()
-    options = fy.SwitchOptions(p4info=own.p4info, p4blob=own.json, device_id=device_id)
+    options = fy.SwitchOptions(p4info=program.p4info, p4blob=program.json, device_id=device_id)
     switch = _OwnSwitch(name, address, options)
     written = 0
     try:
         async with asyncio.timeout(CONNECT_S), switch:
-            for file in own.entries:
+            for file in program.entries:
                 entities = _entities(file, switch.p4info)
                 try:
                     await switch.write(entities)
@@ -54,9 +54,9 @@ async def load_program(name: str, address: str, device_id: int, own: UserProgram
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
-        raise switch_error(switch.failure, name, address, f"run {own.json} with {own.p4info}") from None
+        raise switch_error(switch.failure, name, address, f"run {program.json} with {program.p4info}") from None
     except fy.P4ClientError as error:
-        raise switch_error(error, name, address, f"run {own.json}") from None
+        raise switch_error(error, name, address, f"run {program.json}") from None
     return written
 
 
@@ -143,7 +143,7 @@ def user_programs(
     Raises:
         ExperimentError: a switch has no program, or a file does not exist.
     """
-    found = {}
+    chosen = {}
     for name in names:
         files = entries.get(name, ())
         json = program or programs.get(name) or next((file.program for file in files if file.program), None)
@@ -152,7 +152,7 @@ def user_programs(
                 "no program; give --program FILE.json, or a runtime JSON that names bmv2_json", place=name
             )
         named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
-        found[name] = own = UserProgram(json, p4info or named or _beside(json), files)
+        chosen[name] = own = UserProgram(json, p4info or named or _beside(json), files)
         for path in (own.json, own.p4info):
             if path.is_dir():
                 raise ExperimentError(
@@ -162,7 +162,7 @@ def user_programs(
                 raise ExperimentError(
                     "there is no such file; p4c writes both: BMv2 JSON and P4Info", place=f"{name}: {path}", value=path
                 )
-    return found
+    return chosen
 
 
 def _beside(json: Path) -> Path:

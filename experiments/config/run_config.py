@@ -223,16 +223,16 @@ class RunConfig(FabricFile):
     @property
     def congestion_options(self) -> CongestionOptions:
         """Options of the controller, including the traffic of background flows."""
-        own, workers = self.congestion, self.job.workers
+        settings, workers = self.congestion, self.job.workers
         beating = dict.fromkeys([*workers, *(worker for other in self.other_jobs for worker in other.workers)])
         beats = self.heartbeats.declared(beating) if self.heartbeats is not None else ()
         return CongestionOptions(
-            own.bound,
+            settings.bound,
             (*uncontrolled(self.steady), *beats),
-            own.lease,
-            windows_obeyed=LAWS[own.law].bounded,
-            marks=own.marks,
-            virtual_share=own.virtual_share,
+            settings.lease,
+            windows_obeyed=LAWS[settings.law].bounded,
+            marks=settings.marks,
+            virtual_share=settings.virtual_share,
             windowed=windowed([*self.yielding, *self.transfers]),
         )
 

@@ -154,14 +154,14 @@ def _network(key: str, text: str | None, topology: Topology) -> IPv4Network | No
         ) from None
 
 
-def _port(key: str, given: str | int | None) -> tuple[int, int] | None:
-    if given is None:
+def _port(key: str, text: str | int | None) -> tuple[int, int] | None:
+    if text is None:
         return None
-    value, slash, mask = str(given).partition("/")
+    value, slash, mask = str(text).partition("/")
     try:
         return int(value, 0), int(mask, 0) if slash else 0xFFFF
     except ValueError:
-        raise PlanError(f"{key}: {shown(given)} is no port; write it like 9, or 0x1000/0xf000") from None
+        raise PlanError(f"{key}: {shown(text)} is no port; write it like 9, or 0x1000/0xf000") from None
 
 
 class StepsConfig(Section):

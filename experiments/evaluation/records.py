@@ -187,30 +187,30 @@ def write_csv(records: Iterable[PointRecord], path: Path) -> None:
     writer.writerow(COLUMNS)
     for record in records:
         told = record.point.conditions
-        for own in record.figures:
+        for figures in record.figures:
             writer.writerow(
                 [
                     told["grid"],
                     record.point.engine,
                     *(told[name] for name in COLUMNS[2:12]),
                     record.point.seed,
-                    own.strategy,
-                    *_numbers(own),
-                    own.failed,
+                    figures.strategy,
+                    *_numbers(figures),
+                    figures.failed,
                 ]
             )
     path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
-def _numbers(own: StrategyFigures) -> list[str]:
+def _numbers(figures: StrategyFigures) -> list[str]:
     scaled = (
-        (own.mean_s, 1e3),
-        (own.p95_s, 1e3),
-        (own.max_link_load, 1.0),
-        (own.decision_ms, 1.0),
-        (own.moves, 1),
-        (own.background, 1.0),
-        (own.predicted_s, 1e3),
-        (max(map(abs, own.errors), default=None), 1.0),
+        (figures.mean_s, 1e3),
+        (figures.p95_s, 1e3),
+        (figures.max_link_load, 1.0),
+        (figures.decision_ms, 1.0),
+        (figures.moves, 1),
+        (figures.background, 1.0),
+        (figures.predicted_s, 1e3),
+        (max(map(abs, figures.errors), default=None), 1.0),
     )
     return ["" if value is None else f"{value * factor:.4g}" for value, factor in scaled]

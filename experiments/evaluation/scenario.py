@@ -75,10 +75,10 @@ def _importance(point: Point, job: int) -> tuple[float, int]:
     return (weight if point.importance == "weights" else 1.0, priority if point.importance == "priorities" else 0)
 
 
-def rng_of(point: Point, what: str) -> random.Random:
+def rng_of(point: Point, purpose: str) -> random.Random:
     """Return the lot for one purpose: by the conditions and the seed, whatever strategies are compared."""
     told = point.model_dump(mode="json", exclude={"strategies", "telemetry", "memory", "importance"})
-    return random.Random(json.dumps([what, told], sort_keys=True))
+    return random.Random(json.dumps([purpose, told], sort_keys=True))
 
 
 @lru_cache(maxsize=4)

@@ -111,16 +111,16 @@ class Simulator:
             raise ExperimentError("must be a share in [0, 1)", place="guard_share", value=guard_share)
         self._guard = guard_share
         self._rate = np.asarray(rate_bps, np.float64)
-        given = Arrivals.none() if arrivals is None else arrivals
-        others = len(given.seconds)
-        if (np.diff(given.seconds) < 0).any():
+        others_flows = Arrivals.none() if arrivals is None else arrivals
+        others = len(others_flows.seconds)
+        if (np.diff(others_flows.seconds) < 0).any():
             raise ExperimentError("arrivals are not in order of their times; sort them")
-        self._arrivals = given.seconds
+        self._arrivals = others_flows.seconds
         self._pool = FlowPool.of(others + 16)
-        self._pool.begin[:others], self._pool.end[:others] = given.starts[:-1], given.starts[1:]
-        self._pool.left[:others] = given.bytes
+        self._pool.begin[:others], self._pool.end[:others] = others_flows.starts[:-1], others_flows.starts[1:]
+        self._pool.left[:others] = others_flows.bytes
         self._size = others
-        self._links = given.links.astype(np.int64)
+        self._links = others_flows.links.astype(np.int64)
         self._weights = np.ones(len(self._links))
         self._active = np.zeros(len(self._pool.begin), np.int64)
         self._count, self._arriving, self._events = (np.zeros(1, np.int64) for _ in range(3))

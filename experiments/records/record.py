@@ -509,14 +509,14 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
     config = values.get("config") if isinstance(values, dict) else None
     if not isinstance(config, dict):
         return
-    own, workload = named_files(config), config.get("workload")
+    files, workload = named_files(config), config.get("workload")
     scripts = [str(workload.get("script"))] if isinstance(workload, dict) else []
-    if (own or scripts) and not trust:
+    if (files or scripts) and not trust:
         raise ExperimentError(
-            f"{path}: runs Python files: {', '.join([*own, *scripts])}; read them, then say --trust to replay it"
+            f"{path}: runs Python files: {', '.join([*files, *scripts])}; read them, then say --trust to replay it"
         )
     known = values.get("code") if isinstance(values, dict) else None
-    for name in own:
+    for name in files:
         said = known.get(name) if isinstance(known, dict) else None
         try:
             digest = user_files.digest_of(Path(name))

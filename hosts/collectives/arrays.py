@@ -44,13 +44,13 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
             value=array,
             allowed=("an array of numbers",),
         ) from None
-    own = values.dtype
-    kind = find_data_type(own.name)
+    stored = values.dtype
+    kind = find_data_type(stored.name)
     if kind is not None and kind.stored_as_bits:
-        return values.view(kind.storage), dtype or kind.name, lambda result: result.view(own)
-    if own.isnative:
+        return values.view(kind.storage), dtype or kind.name, lambda result: result.view(stored)
+    if stored.isnative:
         return values, dtype, lambda result: result
-    return values.astype(own.newbyteorder("=")), dtype, lambda result: result.astype(own)
+    return values.astype(stored.newbyteorder("=")), dtype, lambda result: result.astype(stored)
 
 
 def is_composed(tensor: Any) -> bool:
@@ -83,20 +83,20 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
             value=str(tensor.layout),
         )
     tensor = tensor.as_subclass(torch.Tensor)
-    own = tensor.dtype
-    kind = find_data_type(str(own).removeprefix("torch."))
+    stored = tensor.dtype
+    kind = find_data_type(str(stored).removeprefix("torch."))
     if kind is None or not kind.stored_as_bits:
         try:
             return tensor.resolve_conj().resolve_neg().numpy(), dtype, torch.from_numpy
         except TypeError:
             raise InvalidTensor(
-                f"NumPy has no {own}; view it as integers of as many bits, such as torch.uint8",
+                f"NumPy has no {stored}; view it as integers of as many bits, such as torch.uint8",
                 place=f"tensor {name!r}",
-                value=str(own),
+                value=str(stored),
             ) from None
     bits = np.dtype(f"i{kind.storage.itemsize}")  # PyTorch has signed integers of every size
     return (
         tensor.view(getattr(torch, bits.name)).numpy().view(kind.storage),
         dtype or kind.name,
-        lambda result: torch.from_numpy(result.view(bits)).view(own),
+        lambda result: torch.from_numpy(result.view(bits)).view(stored),
     )

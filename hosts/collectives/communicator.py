@@ -425,7 +425,7 @@ class Communicator:
         """Start a `broadcast` without waiting. Arguments are those of `broadcast`; the array is copied."""
         root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
-        own = _plain(values, name)
+        plain = _plain(values, name)
         words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
         call = _call("broadcast", name, values, dtype, root=root)
         adds = np.full(-(-len(words) // self._driver.lanes), root == self.rank)
@@ -439,7 +439,7 @@ class Communicator:
                 raise WorkerMissing(
                     f"rank {root} was lost before everyone had all of its array", place=f"tensor {name!r}", value=root
                 )
-            return restore(array_of(reduced.values, own, values.shape))
+            return restore(array_of(reduced.values, plain, values.shape))
 
         return self._start(call, tensor, finish)
 
@@ -460,10 +460,10 @@ class Communicator:
         Checks(InvalidTensor, "broadcast").text("name", name)
         root = self._checked_root(root, name)
         try:
-            own = np.frombuffer(memoryview(data).cast("B"), np.uint8) if root == self.rank else None  # type: ignore[arg-type]
-            size = -1 if own is None else len(own)
+            content = np.frombuffer(memoryview(data).cast("B"), np.uint8) if root == self.rank else None  # type: ignore[arg-type]
+            size = -1 if content is None else len(content)
         except TypeError:
-            own, size = None, -1
+            content, size = None, -1
         size = int(self.broadcast(np.array([size]), root, name=f"{name}: length")[0])
         if size < 0:
             raise InvalidTensor(
@@ -472,7 +472,9 @@ class Communicator:
                 value=data if root == self.rank else None,
                 allowed=("bytes",),
             )
-        received: NDArray[np.uint8] = self.broadcast(np.zeros(size, np.uint8) if own is None else own, root, name=name)
+        received: NDArray[np.uint8] = self.broadcast(
+            np.zeros(size, np.uint8) if content is None else content, root, name=name
+        )
         return received.tobytes()
 
     def all_gather(self, array: Any, *, name: str = "tensor") -> Any:
@@ -517,7 +519,7 @@ class Communicator:
     def _gather(self, array: Any, name: str, result: Callable[[Any, NDArray[np.bool_]], Any]) -> Handle:
         """Start a gathering; `result` combines all arrays and the mask of present workers."""
         values, dtype, restore = opened(array, name)
-        own, shape = _plain(values, name), values.shape
+        plain, shape = _plain(values, name), values.shape
         words = words_of(values)
         gathering = Gathering(self.size, len(words), self._driver.lanes)
         call = _call("all_gather", name, values, dtype)
@@ -528,7 +530,7 @@ class Communicator:
         def finish(reduced: Reduced) -> Any:
             parts, pieces = gathering.parts(reduced.values)
             present: NDArray[np.bool_] = np.all(pieces, axis=1)
-            return result(restore(array_of(parts, own, (self.size, *shape))), present)
+            return result(restore(array_of(parts, plain, (self.size, *shape))), present)
 
         return self._start(call, tensor, finish)
 

@@ -215,7 +215,7 @@ class _OneCall:
         contribution, adds = gathering.contribution(self.call.rank, words), gathering.chunks_of(self.call.rank)
         return Started(self.call.tensor(contribution, alone=True, adds=adds), finish)
 
-    def _result(self, total: Float32Array, own: NDArray[Any], context: Context) -> NDArray[Any]:
+    def _result(self, total: Float32Array, sent: NDArray[Any], context: Context) -> NDArray[Any]:
         """Return the result in the array's type and shape, after the codec has noted what it sent."""
-        self.codec.update(self.call.name, self.values, self.codec.decode(own, context))
+        self.codec.update(self.call.name, self.values, self.codec.decode(sent, context))
         return narrowed(total, self.kind, self.call.values.shape)

@@ -67,9 +67,9 @@ class LeaderQuery:
         self._said = False
         """True if the absence of answers has been logged."""
 
-    def report(self, own: NDArray[np.float64]) -> Handle:
+    def report(self, values: NDArray[np.float64]) -> Handle:
         """Send this worker's report to all; the result is two arguments of `send_request`."""
-        return self._communicator.gather_present_async(own, name=self._name)
+        return self._communicator.gather_present_async(values, name=self._name)
 
     def send_request(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> PendingAnswer | None:
         """Send the request, as the leader; None for other workers. The caller waits at most `PATIENCE_S` for it."""

@@ -90,13 +90,13 @@ class Codec(ABC):
             total += self.decode(code, context)
         return total
 
-    def update(self, name: str, values: Float32Array, own: Float32Array) -> None:  # noqa: B027 (most codecs have no state)
+    def update(self, name: str, values: Float32Array, sent: Float32Array) -> None:  # noqa: B027 (most codecs have no state)
         """Update the codec's state after a call.
 
         Args:
             name: Name of the tensor.
             values: Values that were encoded, (size,).
-            own: What their code decodes to, (size,).
+            sent: What their code decodes to, (size,).
         """
 
     @abstractmethod

@@ -58,11 +58,11 @@ class ErrorFeedback(Codec):
     def merge(self, codes: Sequence[NDArray[Any]], context: Context) -> Float32Array:
         return self.codec.merge(codes, context)
 
-    def update(self, name: str, values: Float32Array, own: Float32Array) -> None:
+    def update(self, name: str, values: Float32Array, sent: Float32Array) -> None:
         """Keep the difference; 0 where it is not finite, so that a NaN does not stay for ever."""
-        self.codec.update(name, values, own)
+        self.codec.update(name, values, sent)
         with np.errstate(invalid="ignore"):
-            residual = values - own
+            residual = values - sent
         residual[~np.isfinite(residual)] = 0
         self._residuals[name] = residual
 

@@ -83,9 +83,9 @@ class DataType(ABC):
         """True for each number that is neither a NaN nor an infinity."""
         return np.ones(values.shape, np.bool_)
 
-    def number(self, values: NDArray[Any], at: int) -> object:
+    def number(self, values: NDArray[Any], index: int) -> object:
         """Return the number at an index of a row, for messages."""
-        return values[at]
+        return values[index]
 
 
 class FloatType(DataType):
@@ -126,8 +126,8 @@ class FloatType(DataType):
         negative: BoolArray = np.signbit(self.widen(values))
         return negative
 
-    def number(self, values: NDArray[Any], at: int) -> object:
-        number: object = self.widen(values[at : at + 1])[0]
+    def number(self, values: NDArray[Any], index: int) -> object:
+        number: object = self.widen(values[index : index + 1])[0]
         return number
 
 
@@ -177,16 +177,16 @@ def as_numbers(array: ArrayLike, name: str, dtype: str | DataType | None = None)
         InvalidTensor: The type cannot be summed: a silent conversion would violate the error bounds.
     """
     values = np.asarray(array)
-    own = values.dtype.name
-    wanted = own if dtype is None else dtype.name if isinstance(dtype, DataType) else dtype
+    stored = values.dtype.name
+    wanted = stored if dtype is None else dtype.name if isinstance(dtype, DataType) else dtype
     try:
         kind = dtype if isinstance(dtype, DataType) else data_type(wanted)
     except InvalidTensor as error:
         raise error.within(f"tensor {name!r}") from None
-    if own == kind.storage.name:
+    if stored == kind.storage.name:
         return values.astype(kind.storage, copy=False), kind  # a copy where the bytes lie in another order
-    if own != wanted:
+    if stored != wanted:
         raise InvalidTensor(
-            f"dtype {wanted} was named, but the array holds {own}", place=f"tensor {name!r}", value=wanted
+            f"dtype {wanted} was named, but the array holds {stored}", place=f"tensor {name!r}", value=wanted
         )
     return values.view(kind.storage), kind

@@ -505,9 +505,9 @@ def ends_of(cuts: Sequence[int], size: int, name: str) -> list[int]:
     return ends
 
 
-def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[int, int, int]]:
+def _layers(name: str, size: int, cuts: Sequence[int], chunk_values: int) -> list[tuple[int, int, int]]:
     """First element, the one behind the last, and chunks of every part of a tensor that is cut there."""
-    return [(first, last, -(-(last - first) // each)) for first, last in pairwise(ends_of(cuts, size, name))]
+    return [(first, last, -(-(last - first) // chunk_values)) for first, last in pairwise(ends_of(cuts, size, name))]
 
 
 def _run(numbers: IntArray) -> IntArray | slice:
@@ -552,21 +552,25 @@ def reference_sum(
         InvalidTensor: the arrays cannot be summed.
     """
     checks = Checks(InvalidTensor, f"tensor {shown(name)}")
-    own: list[Any] = checks.items("arrays", arrays, "arrays, one for each worker")
-    if not own:
+    contributions: list[Any] = checks.items("arrays", arrays, "arrays, one for each worker")
+    if not contributions:
         raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}", value=arrays)
-    count = len(own) if workers is None else checks.integer("workers", workers, 1, MAX_WEIGHTS)
+    count = len(contributions) if workers is None else checks.integer("workers", workers, 1, MAX_WEIGHTS)
     checks.choice("nonfinite", nonfinite, get_args(NonFinite))
     lanes, mean = checks.integer("lanes", lanes, 1, LANES), checks.flag("mean", mean)
     seed = checks.integer("seed", seed, -(1 << 63))
-    if weights is not None and len(weights := checks.items("weights", weights, "integers")) != len(own):  # type: ignore[assignment]
-        raise checks.refuse("weights", weights, f"are not {len(own)}, one for each array")
-    if count < len(own):
-        raise InvalidTensor(f"{len(own)} arrays for a job of {count} workers", place=f"tensor {name!r}", value=len(own))
-    shape = np.shape(own[0])
+    if weights is not None and len(weights := checks.items("weights", weights, "integers")) != len(contributions):  # type: ignore[assignment]
+        raise checks.refuse("weights", weights, f"are not {len(contributions)}, one for each array")
+    if count < len(contributions):
+        raise InvalidTensor(
+            f"{len(contributions)} arrays for a job of {count} workers",
+            place=f"tensor {name!r}",
+            value=len(contributions),
+        )
+    shape = np.shape(contributions[0])
     ends = as_cuts(cuts, name)
     tensors = []
-    for rank, array in enumerate(own):
+    for rank, array in enumerate(contributions):
         if np.shape(array) != shape:
             raise InvalidTensor(
                 f"array {rank} has shape {np.shape(array)}, array 0 has {shape}", place=f"tensor {name!r}", value=rank

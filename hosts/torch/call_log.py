@@ -47,7 +47,7 @@ class RankCall:
     number: int
     kind: str
     """Description of the call, which must be the same at all ranks."""
-    what: str
+    description: str
     """The call in words, as errors have it."""
     since_s: float
     work: weakref.ref[Any] | None
@@ -81,17 +81,17 @@ class GroupCallLog:
         self._found: CallMismatch | None = None
         self._found_s = 0.0
 
-    def note(self, kind: str, what: str, work: Any) -> None:
+    def note(self, kind: str, description: str, work: Any) -> None:
         """Record this rank's next call.
 
         Args:
             kind: Kind of the call.
-            what: Description that ranks compare.
+            description: Description that ranks compare.
             work: Its work object, of which a weak reference is kept.
         """
         with self._lock:
             self._number += 1
-            self._calls.append(RankCall(self._number, kind, what, time.monotonic(), weakref.ref(work)))
+            self._calls.append(RankCall(self._number, kind, description, time.monotonic(), weakref.ref(work)))
 
     @property
     def found(self) -> CallMismatch | None:
@@ -118,7 +118,7 @@ class GroupCallLog:
                 self._stall = ""
             if waiting is None or now_s - waiting.since_s < self._patience_s:
                 return None
-            told = json.dumps([(call.number, call.kind, call.what, call.pending()) for call in self._calls])
+            told = json.dumps([(call.number, call.kind, call.description, call.pending()) for call in self._calls])
         try:
             self._store.set(f"calls/{self._rank}", told)
             others = {rank: self._announced(rank) for rank in range(self._size) if rank != self._rank}
@@ -139,8 +139,8 @@ class GroupCallLog:
 
     def _compared(self, waiting: RankCall, differing: Mapping[int, str], others: Mapping[int, Sequence[Told]]) -> str:
         """The ranks by what they have called, the smallest group first."""
-        called = {self._rank: waiting.what, **differing}
-        called |= {rank: waiting.what for rank, calls in others.items() if rank not in called and calls}
+        called = {self._rank: waiting.description, **differing}
+        called |= {rank: waiting.description for rank, calls in others.items() if rank not in called and calls}
         groups: dict[str, list[int]] = {}
         for rank, what in sorted(called.items()):
             groups.setdefault(what, []).append(rank)
@@ -153,7 +153,7 @@ class GroupCallLog:
         """Find the ranks that are not in a call; the lowest rank that is there logs them, once."""
         there = [self._rank, *(rank for rank, calls in others.items() if any(n >= waiting.number for n, *_ in calls))]
         absent = [rank for rank in others if rank not in there]
-        what = f"call {waiting.number} of the group, {waiting.what}"
+        what = f"call {waiting.number} of the group, {waiting.description}"
         text = ""
         if absent:
             names = ", ".join(self._named([rank]) for rank in absent)

@@ -141,14 +141,14 @@ class Meeting:
         Raises:
             JoinTimeout: ranks are missing; the error names them.
         """
-        own = uuid4().hex
+        member = uuid4().hex
         deadline = time.monotonic() + timeout_s
         heard: dict[int, tuple[str, float]] = {}
         told = 0
         for beat in count():
-            self._store.set(f"here/{self._rank}", f"{own} {beat}")
+            self._store.set(f"here/{self._rank}", f"{member} {beat}")
             number, members = self._formed()
-            if own in members:
+            if member in members:
                 return number
             if told < number:
                 told = number
@@ -234,19 +234,19 @@ def _spread(state: Mapping[str, Any], progress: Progress) -> None:
     dist.all_gather_object(steps, progress.step)
     progress.step = max(steps)
     source = steps.index(progress.step)
-    own = source == dist.get_rank()
+    sends = source == dist.get_rank()
     told: list[Any] = [None]
     tensors: list[torch.Tensor] = []
-    if own:
+    if sends:
         told, tensors = [_taken_apart({name: part.state_dict() for name, part in state.items()}, tensors)], tensors
     dist.broadcast_object_list(told, source)
-    found = None if own else _put_together(told[0], tensors)
+    states = None if sends else _put_together(told[0], tensors)
     for tensor in tensors:
         if tensor.numel():
             dist.broadcast(tensor, source)
-    if found is not None:
+    if states is not None:
         for name, part in state.items():
-            part.load_state_dict(found[name])
+            part.load_state_dict(states[name])
 
 
 def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> bytes:

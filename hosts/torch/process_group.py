@@ -322,13 +322,13 @@ class WeirProcessGroup(dist.ProcessGroup):
             and len(outputs) == 1
             and self._goes_through(parts := _listed(sources[0]), op := _op_of(opts))
         ):
-            own = plain(outputs[0])
+            output = plain(outputs[0])
             if len(parts) != self._size:
                 raise ValueError(f"reduce_scatter: {len(parts)} tensors for {self._size} ranks; give one for each")
-            if parts[self._rank].numel() != own.numel():
+            if parts[self._rank].numel() != output.numel():
                 raise ValueError(
                     f"reduce_scatter: rank {self._rank} has {parts[self._rank].numel()} elements, and an output of "
-                    f"{own.numel()}; give one as large"
+                    f"{output.numel()}; give one as large"
                 )
             before = sum(part.numel() for part in parts[: self._rank])
             return self._start(
@@ -337,7 +337,7 @@ class WeirProcessGroup(dist.ProcessGroup):
                 op,
                 opts.timeout,
                 _ends(parts),
-                lambda flat: _put(flat[before : before + own.numel()], [own]),
+                lambda flat: _put(flat[before : before + output.numel()], [output]),
                 outputs,
             )
         return self._pass_on(
@@ -422,7 +422,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             named = op if isinstance(op, str) else "mean" if op == _AVG else "sum"
             what = f"{name} {_WORDS.get(named, named)} of {count} {parts[0].dtype}"
             work = FabricWork(list(results), what, raises=self._raises)
-            self._calls.note(f"switches {name}", f"{work.what} through the switches", work)
+            self._calls.note(f"switches {name}", f"{work.description} through the switches", work)
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             staged = Staged.of(parts)
             self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key))
@@ -469,7 +469,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         sizes = torch.zeros(self._size, dtype=torch.int32)
         work = FabricWork([sizes], f"batch sizes of {samples} samples by the {rule} rule", raises=self._raises)
         self.carried["fabric batch_sizes"] += 1
-        self._calls.note("switches batch_sizes", f"{work.what} through the switches", work)
+        self._calls.note("switches batch_sizes", f"{work.description} through the switches", work)
         self._sums.start(Sizes(work, report, samples, rule, sizes, self._timeout.total_seconds()))
         return work
 

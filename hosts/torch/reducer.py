@@ -273,7 +273,7 @@ class WeirReducer:
             rescale=wanted.of_mean,
             nonfinite="poison",
             cuts=list(wanted.cuts),
-            name=wanted.key or f"{wanted.work.what}, sum {self._count} of the group",
+            name=wanted.key or f"{wanted.work.description}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
         )
 
@@ -303,7 +303,7 @@ class WeirReducer:
             dtype=INT32.name,
             op="broadcast",
             root=wanted.root,
-            name=f"{wanted.work.what}, sum {self._count} of the group",
+            name=f"{wanted.work.description}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
         )
 

@@ -68,10 +68,10 @@ class FabricWork(dist._Work):
     RuntimeError with the same text.
     """
 
-    def __init__(self, tensors: list[torch.Tensor], what: str, *, raises: bool = True) -> None:
+    def __init__(self, tensors: list[torch.Tensor], description: str, *, raises: bool = True) -> None:
         """`raises`: whether waiting raises what the call has failed with, or the future alone."""
         super().__init__()
-        self.what = what
+        self.description = description
         """The call, in words."""
         self._raises = raises
         self._tensors = tensors
@@ -97,7 +97,7 @@ class FabricWork(dist._Work):
         """Wait for the results, interruptibly. Raises what the call has failed with."""
         limit = timeout.total_seconds() if isinstance(timeout, timedelta) and timeout > _UNLIMITED else None
         if not self._settled.wait(limit):
-            raise RuntimeError(f"{self.what}: no result after {limit:g} s")
+            raise RuntimeError(f"{self.description}: no result after {limit:g} s")
         if self._error is not None and self._raises:
             raise self._error
         return self._error is None

@@ -45,10 +45,10 @@ class TransportDriver(Protocol):
 class TransportCall(Generic[Result]):
     """Result of one call that may still be in progress."""
 
-    def __init__(self, endpoint: TransportDriver, pending: Pending[Result], what: str, timeout_s: float) -> None:
+    def __init__(self, endpoint: TransportDriver, pending: Pending[Result], description: str, timeout_s: float) -> None:
         self.pending = pending
         self._endpoint = endpoint
-        self._what = what
+        self._description = description
         self._timeout_s = timeout_s
 
     def done(self) -> bool:
@@ -69,7 +69,7 @@ class TransportCall(Generic[Result]):
         if not self.pending.done:
             self._endpoint.wait(self.pending, limit_s)
         if not self.pending.done:
-            raise TransportTimeout(f"{self._what}: nothing after {limit_s:g} s", place="transport")
+            raise TransportTimeout(f"{self._description}: nothing after {limit_s:g} s", place="transport")
         return self.pending.result()
 
     def wait_or_cancel(self) -> Result:
@@ -209,9 +209,9 @@ class Transport:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, what: str, begin: Callable[[TransportCore], Pending[Result]]) -> TransportCall[Result]:
+    def _start(self, description: str, begin: Callable[[TransportCore], Pending[Result]]) -> TransportCall[Result]:
         pending = self.endpoint.call(lambda: begin(self.endpoint.core))
-        return TransportCall(self.endpoint, pending, what, self.timeout_s)
+        return TransportCall(self.endpoint, pending, description, self.timeout_s)
 
 
 def _checked(timeout_s: float) -> float:

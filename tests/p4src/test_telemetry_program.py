@@ -64,7 +64,7 @@ def test_hops_stack_up_and_the_frame_stays_sound() -> None:
     _, rejects = frames.decapsulate(np.frombuffer(frame, np.uint8)[None])
     assert rejects.total == 0
     assert frame.endswith(b"tail")
-    (probe_,) = int_md.parse_frames([frame]).each
+    (probe_,) = int_md.parse_frames([frame]).records
     assert [probe_[name] for name in ("remaining_hops", "hop_limit_exceeded", "mtu_exceeded")] == [0, False, False]
 
 
@@ -162,7 +162,7 @@ def test_no_hops_left_sets_e() -> None:
     frame = probe(remaining_hops=0)
     ((_, sent),) = EmulatedNode(tables()).forward(frame, PARENT_PORT)
     probes = int_md.parse_frames([sent])
-    assert [probes.each[name].tolist() for name in ("hop_limit_exceeded", "mtu_exceeded")] == [[True], [False]]
+    assert [probes.records[name].tolist() for name in ("hop_limit_exceeded", "mtu_exceeded")] == [[True], [False]]
     assert probes.path(0) == ()
     assert len(sent) == len(frame)
 
@@ -172,8 +172,8 @@ def test_the_mtu_sets_m(spare: int, fits: bool) -> None:
     payload = bytes(frames.MTU - 28 - 16 - spare)
     ((_, sent),) = EmulatedNode(tables()).forward(probe(payload=payload), PARENT_PORT)
     probes = int_md.parse_frames([sent])
-    assert (probes.each["mtu_exceeded"].tolist(), len(probes.path(0))) == ([not fits], int(fits))
-    assert int(probes.each["remaining_hops"][0]) == 16 - fits
+    assert (probes.records["mtu_exceeded"].tolist(), len(probes.path(0))) == ([not fits], int(fits))
+    assert int(probes.records["remaining_hops"][0]) == 16 - fits
 
 
 def test_a_probe_for_the_switch_goes_to_the_cpu_as_it_came() -> None:

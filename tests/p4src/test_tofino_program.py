@@ -249,8 +249,8 @@ def test_a_hop_that_cannot_fill_a_domain_item_pushes_nothing(text: str, bit: int
     assert port == STRANGER_PORT
     probes = int_md.parse_frames([left])
     assert len(probes.hops) == (domain_bitmap in FILLED_OF_THE_DOMAIN)
-    assert not probes.each["hop_limit_exceeded"][0]
-    assert not probes.each["mtu_exceeded"][0]
+    assert not probes.records["hop_limit_exceeded"][0]
+    assert not probes.records["mtu_exceeded"][0]
 
 
 @pytest.mark.parametrize("dscp", [0, 1])

@@ -86,7 +86,7 @@ def test_a_finished_probe_is_read_in_path_order() -> None:
     frame = finished(0xF000, 6, newest + oldest, domain_bitmap=0x8000, flags=0x06, payload=b"id")
     probes = int_md.parse_frames([frame])
     assert (probes.rejected, len(probes), probes.payload(0)) == (0, 1, b"id")
-    (one,) = probes.each
+    (one,) = probes.records
     assert [one[name] for name in ("source", "source_port", "original_port")] == [1, 77, 22342]
     assert [one[name] for name in ("hop_limit_exceeded", "mtu_exceeded", "remaining_hops")] == [True, True, 9]
     assert probes.path(0) == (

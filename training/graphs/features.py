@@ -46,27 +46,29 @@ class SharedFeatures:
     such a class send features after gradients.
     """
 
-    def __init__(self, transport: Requests, owner: NDArray[Any], own: Nodes, rows: Rows) -> None:
+    def __init__(self, transport: Requests, owner: NDArray[Any], owned: Nodes, rows: Rows) -> None:
         """Hold a part of the features.
 
         Args:
             transport: Messages to the other hosts.
             owner: Rank of the host that holds each node, (nodes,), the same at all hosts.
-            own: Nodes of this host, in the order of `rows`.
+            owned: Nodes of this host, in the order of `rows`.
             rows: Their features, (k, dimensions).
 
         Raises:
             TrainingError: The nodes are not those that `owner` gives this host, or have another number of rows.
         """
         mine = np.flatnonzero(np.asarray(owner) == transport.rank)
-        if len(rows) != len(own) or not np.array_equal(np.sort(own), mine):
+        if len(rows) != len(owned) or not np.array_equal(np.sort(owned), mine):
             raise TrainingError(
-                f"{len(rows)} rows of {len(own)} nodes; this host owns {len(mine)}", place="features", value=len(own)
+                f"{len(rows)} rows of {len(owned)} nodes; this host owns {len(mine)}",
+                place="features",
+                value=len(owned),
             )
         self._transport = transport
         self._owner = np.asarray(owner)
         self._place = np.full(len(self._owner), -1, np.int64)
-        self._place[own] = np.arange(len(own))
+        self._place[owned] = np.arange(len(owned))
         self._rows = rows
         self._closing = False
         self.remote_rows = 0

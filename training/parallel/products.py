@@ -22,8 +22,8 @@ from .mesh import Mesh
 class _Travelling:
     """A block on its way along a row or column."""
 
-    def __init__(self, mesh: Mesh, own: torch.Tensor, source: int, along: str) -> None:
-        self._block = own if mesh.place(along) == source else torch.empty_like(own)
+    def __init__(self, mesh: Mesh, block: torch.Tensor, source: int, along: str) -> None:
+        self._block = block if mesh.place(along) == source else torch.empty_like(block)
         self._work = mesh.broadcast(self._block, source, along)
 
     def arrived(self) -> torch.Tensor:

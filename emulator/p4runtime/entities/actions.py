@@ -38,16 +38,16 @@ class ActionInfo:
             slot = self._slots.get(param.param_id)
             if slot is None:
                 raise invalid(f"action {self.name} has no parameter id {param.param_id}; it has {list(self._ids)}")
-            index, width, what = slot
+            index, width, label = slot
             if values[index] is not None:
-                raise invalid(f"{what} is given twice")
+                raise invalid(f"{label} is given twice")
             data = param.value
             value = int.from_bytes(data, "big")
             if value >> width or not data:
-                raise bytestring.refuse(data, width, what)
+                raise bytestring.refuse(data, width, label)
             values[index] = value
         if None in values:
-            missing = next(what for index, _, what in self._slots.values() if values[index] is None)
+            missing = next(label for index, _, label in self._slots.values() if values[index] is None)
             raise invalid(f"{missing} is missing")
         return ActionCall(self.name, tuple(values))  # type: ignore[arg-type]  # no None is left
 

@@ -148,9 +148,9 @@ def check_modify(kind: p4r.Update.Type.ValueType, name: str) -> None:
         raise invalid(f"{name}: an array's cells are always there; only MODIFY applies to them")
 
 
-def cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
-    """Return the range of cells of an index: one, or all if `given` is False. Raises Refusal."""
-    if not given:
+def cells(index: p4r.Index, has_index: bool, size: int, name: str) -> range:
+    """Return the range of cells of an index: one, or all if `has_index` is False. Raises Refusal."""
+    if not has_index:
         return range(size)
     if index.index < 0:
         raise invalid(f"{name}: index {index.index} is negative")
@@ -159,7 +159,7 @@ def cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
     return range(index.index, index.index + 1)
 
 
-def check_count(data: p4r.CounterData, what: str) -> None:
+def check_count(data: p4r.CounterData, name: str) -> None:
     """Refuse counts that nothing can have counted."""
     if data.packet_count < 0 or data.byte_count < 0:
-        raise invalid(f"{what}: counter data {data.packet_count} packets, {data.byte_count} bytes must not be negative")
+        raise invalid(f"{name}: counter data {data.packet_count} packets, {data.byte_count} bytes must not be negative")

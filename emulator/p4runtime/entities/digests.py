@@ -178,15 +178,15 @@ class DigestService:
 
 
 def _encoder(
-    spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, what: str, depth: int = 0
+    spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, label: str, depth: int = 0
 ) -> tuple[tuple[int, ...], _Encoder]:
     """Return the widths of a type's fields, in order, and the encoder of their values. Raises `Refusal`."""
     if depth > _MAX_DEPTH:
-        raise invalid(f"P4Info: the type of {what} is nested more than {_MAX_DEPTH} deep")
+        raise invalid(f"P4Info: the type of {label} is nested more than {_MAX_DEPTH} deep")
     match spec.WhichOneof("type_spec"):
         case "struct" if spec.struct.name in types.structs:
             members = types.structs[spec.struct.name].members
-            parts = [_encoder(m.type_spec, types, f"{what}.{m.name}", depth + 1) for m in members]
+            parts = [_encoder(m.type_spec, types, f"{label}.{m.name}", depth + 1) for m in members]
 
             def encode(values: Iterator[int], into: p4d.P4Data) -> None:
                 into.struct.SetInParent()
@@ -194,7 +194,7 @@ def _encoder(
                     part(values, into.struct.members.add())
 
         case "tuple":
-            parts = [_encoder(m, types, f"{what}[{i}]", depth + 1) for i, m in enumerate(spec.tuple.members)]
+            parts = [_encoder(m, types, f"{label}[{i}]", depth + 1) for i, m in enumerate(spec.tuple.members)]
 
             def encode(values: Iterator[int], into: p4d.P4Data) -> None:
                 into.tuple.SetInParent()
@@ -202,6 +202,6 @@ def _encoder(
                     part(values, into.tuple.members.add())
 
         case _:
-            scalar = typespec.resolve(spec, types, what)
+            scalar = typespec.resolve(spec, types, label)
             return (scalar.width,), lambda values, into: scalar.encode(next(values), into)
     return tuple(width for widths, _ in parts for width in widths), encode

@@ -110,51 +110,51 @@ def _dont_care(kind: p4i.MatchField.MatchType.ValueType, width: int) -> Match | 
             return Ternary(0, 0)
 
 
-def _decoder(field: p4i.MatchField, width: int, what: str) -> Decoder:
+def _decoder(field: p4i.MatchField, width: int, label: str) -> Decoder:
     full = (1 << width) - 1
 
     def expect(message: p4r.FieldMatch, kind: str) -> None:
         given = message.WhichOneof("field_match_type")
         if given != kind:
-            raise invalid(f"{what} is an {kind} match, not {given or 'empty'}")
+            raise invalid(f"{label} is an {kind} match, not {given or 'empty'}")
 
     def exact(message: p4r.FieldMatch) -> Match:
         expect(message, "exact")
-        return Exact(bytestring.decode(message.exact.value, width, what))
+        return Exact(bytestring.decode(message.exact.value, width, label))
 
     def optional(message: p4r.FieldMatch) -> Match:
         expect(message, "optional")
-        return Ternary(bytestring.decode(message.optional.value, width, what), full)
+        return Ternary(bytestring.decode(message.optional.value, width, label), full)
 
     def lpm(message: p4r.FieldMatch) -> Match:
         expect(message, "lpm")
         length = message.lpm.prefix_len
-        value = bytestring.decode(message.lpm.value, width, what)
+        value = bytestring.decode(message.lpm.value, width, label)
         if not 0 < length <= width:
             why = _DONT_CARE_LEFT_OUT if length == 0 else f"it must be 1 to {width}"
-            raise invalid(f"{what}: prefix length is {length}; {why}")
+            raise invalid(f"{label}: prefix length is {length}; {why}")
         if value & (full >> length):
-            raise invalid(f"{what}: value 0x{value:x} has bits outside its prefix of length {length}")
+            raise invalid(f"{label}: value 0x{value:x} has bits outside its prefix of length {length}")
         return Lpm(value, length)
 
     def ternary(message: p4r.FieldMatch) -> Match:
         expect(message, "ternary")
-        value = bytestring.decode(message.ternary.value, width, what)
-        mask = bytestring.decode(message.ternary.mask, width, f"{what} (mask)")
+        value = bytestring.decode(message.ternary.value, width, label)
+        mask = bytestring.decode(message.ternary.mask, width, f"{label} (mask)")
         if not mask:
-            raise invalid(f"{what}: the mask is zero; {_DONT_CARE_LEFT_OUT}")
+            raise invalid(f"{label}: the mask is zero; {_DONT_CARE_LEFT_OUT}")
         if value & ~mask:
-            raise invalid(f"{what}: value 0x{value:x} has bits outside its mask 0x{mask:x}")
+            raise invalid(f"{label}: value 0x{value:x} has bits outside its mask 0x{mask:x}")
         return Ternary(value, mask)
 
     def between(message: p4r.FieldMatch) -> Match:
         expect(message, "range")
-        low = bytestring.decode(message.range.low, width, f"{what} (low)")
-        high = bytestring.decode(message.range.high, width, f"{what} (high)")
+        low = bytestring.decode(message.range.low, width, f"{label} (low)")
+        high = bytestring.decode(message.range.high, width, f"{label} (high)")
         if low > high:
-            raise invalid(f"{what}: low 0x{low:x} is above high 0x{high:x}")
+            raise invalid(f"{label}: low 0x{low:x} is above high 0x{high:x}")
         if low == 0 and high == full:
-            raise invalid(f"{what}: the range is everything; {_DONT_CARE_LEFT_OUT}")
+            raise invalid(f"{label}: the range is everything; {_DONT_CARE_LEFT_OUT}")
         return Range(low, high)
 
     return {

@@ -94,7 +94,7 @@ def spec_of(meter: p4i.Meter | p4i.DirectMeter) -> p4i.MeterSpec:
     return spec
 
 
-def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, what: str) -> MeterRates:
+def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, label: str) -> MeterRates:
     """Return the rates that a message asks for. Raises `Refusal`."""
     for name, value, most in (
         ("cir", config.cir, MAX_RATE),
@@ -104,16 +104,16 @@ def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, what: str) -> Me
         ("eburst", config.eburst, _MAX_BURST),
     ):
         if not 0 <= value <= most:
-            raise invalid(f"{what}: {name} is {value}; it must be 0 to {most}")
+            raise invalid(f"{label}: {name} is {value}; it must be 0 to {most}")
     excess = config.eburst if spec.type == _MeterSpec.SINGLE_RATE_THREE_COLOR else None
     if config.eburst and excess is None:
-        raise invalid(f"{what}: eburst is {config.eburst}; only a single-rate three-color meter has one")
+        raise invalid(f"{label}: eburst is {config.eburst}; only a single-rate three-color meter has one")
     if spec.type != _MeterSpec.TWO_RATE_THREE_COLOR and (config.pir, config.pburst) != (config.cir, config.cburst):
         raise invalid(
-            f"{what} has a single rate: pir and pburst must equal cir {config.cir} and cburst {config.cburst}"
+            f"{label} has a single rate: pir and pburst must equal cir {config.cir} and cburst {config.cburst}"
         )
     if config.cir > config.pir:
-        raise invalid(f"{what}: cir {config.cir} is above pir {config.pir}")
+        raise invalid(f"{label}: cir {config.cir} is above pir {config.pir}")
     return MeterRates(config.cir, config.cburst, config.pir, config.pburst, excess)
 
 
@@ -137,11 +137,11 @@ def encode_counts(counts: ColorCounts, data: p4r.MeterCounterData) -> None:
         message.SetInParent()
 
 
-def check_reset(data: p4r.MeterCounterData, what: str) -> None:
+def check_reset(data: p4r.MeterCounterData, label: str) -> None:
     """Check that counts by colour are set to zero, the only value that can be written. Raises `Refusal`."""
     for name, color in (("green", data.green), ("yellow", data.yellow), ("red", data.red)):
         if color.packet_count or color.byte_count:
             raise invalid(
-                f"{what}: {name} is {color.packet_count} packets, {color.byte_count} bytes; "
+                f"{label}: {name} is {color.packet_count} packets, {color.byte_count} bytes; "
                 "counts by color can only be reset to 0"
             )

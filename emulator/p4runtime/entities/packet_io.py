@@ -42,19 +42,19 @@ class PacketHeader:
 
     def compose(self, metadata: Iterable[p4r.PacketMetadata]) -> bytes:
         """Return the header's bytes; every field must be given exactly once. Raises `Refusal`."""
-        given: dict[int, bytes] = {}
+        values: dict[int, bytes] = {}
         for item in metadata:
-            if item.metadata_id in given:
+            if item.metadata_id in values:
                 raise invalid(f"{self.name}: metadata id {item.metadata_id} is given twice")
-            given[item.metadata_id] = item.value
+            values[item.metadata_id] = item.value
         header = 0
         for field in self._fields:
-            data = given.pop(field.id, None)
+            data = values.pop(field.id, None)
             if data is None:
                 raise invalid(f"{self.name}: metadata {field.name} (id {field.id}) is missing")
             header = header << field.width | bytestring.decode(data, field.width, f"{self.name}.{field.name}")
-        if given:
-            raise invalid(f"{self.name}: unknown metadata id {min(given)}; P4Info has {self._known()}")
+        if values:
+            raise invalid(f"{self.name}: unknown metadata id {min(values)}; P4Info has {self._known()}")
         return (header << self._padding_bits).to_bytes(self.size_bytes, "big")
 
     def parse(self, frame: bytes) -> tuple[list[p4r.PacketMetadata], bytes]:

@@ -278,16 +278,16 @@ class ProfileService:
         if users:
             raise Refusal(Code.FAILED_PRECONDITION, f"{self.name}: {reference} is the action of {users} table entries")
 
-    def _selected(self, what: str, given: int, present: Mapping[int, _Thing]) -> list[tuple[int, _Thing]]:
-        if not given:
+    def _selected(self, kind: str, number: int, present: Mapping[int, _Thing]) -> list[tuple[int, _Thing]]:
+        if not number:
             return sorted(present.items(), key=lambda item: item[0])
-        self._check_present(given in present, what, given)
-        return [(given, present[given])]
+        self._check_present(number in present, kind, number)
+        return [(number, present[number])]
 
-    def _check_present(self, present: bool, what: str, given: int) -> None:
+    def _check_present(self, present: bool, kind: str, number: int) -> None:
         if not present:
-            raise Refusal(Code.NOT_FOUND, f"{self.name} has no {what} {given}")
+            raise Refusal(Code.NOT_FOUND, f"{self.name} has no {kind} {number}")
 
-    def _check_absent(self, present: bool, what: str, given: int) -> None:
+    def _check_absent(self, present: bool, kind: str, number: int) -> None:
         if present:
-            raise Refusal(Code.ALREADY_EXISTS, f"{self.name} already has a {what} {given}")
+            raise Refusal(Code.ALREADY_EXISTS, f"{self.name} already has a {kind} {number}")

@@ -137,53 +137,53 @@ class ReplicationService:
             yield entity
 
 
-def _check_id(what: str, given: int, largest: int) -> None:
-    if not 0 < given <= largest:
-        raise invalid(f"{what} id {given} is not in 1 to {largest}")
+def _check_id(name: str, number: int, largest: int) -> None:
+    if not 0 < number <= largest:
+        raise invalid(f"{name} id {number} is not in 1 to {largest}")
 
 
-def _check_presence(what: str, given: int, kind: p4r.Update.Type.ValueType, present: bool) -> None:
+def _check_presence(name: str, number: int, kind: p4r.Update.Type.ValueType, present: bool) -> None:
     if kind == p4r.Update.INSERT and present:
-        raise Refusal(Code.ALREADY_EXISTS, f"{what} {given} is already there")
+        raise Refusal(Code.ALREADY_EXISTS, f"{name} {number} is already there")
     if kind != p4r.Update.INSERT and not present:
-        raise Refusal(Code.NOT_FOUND, f"there is no {what} {given}")
+        raise Refusal(Code.NOT_FOUND, f"there is no {name} {number}")
 
 
-def _selected(what: str, given: int, present: Iterable[int]) -> list[int]:
-    if not given:
+def _selected(name: str, number: int, present: Iterable[int]) -> list[int]:
+    if not number:
         return sorted(present)
-    if given not in present:
-        raise Refusal(Code.NOT_FOUND, f"there is no {what} {given}")
-    return [given]
+    if number not in present:
+        raise Refusal(Code.NOT_FOUND, f"there is no {name} {number}")
+    return [number]
 
 
-def _decode_replicas(replicas: Iterable[p4r.Replica], what: str) -> tuple[Replica, ...]:
-    decoded = tuple(_decode_replica(replica, what) for replica in replicas)
+def _decode_replicas(replicas: Iterable[p4r.Replica], label: str) -> tuple[Replica, ...]:
+    decoded = tuple(_decode_replica(replica, label) for replica in replicas)
     seen: set[tuple[int, int]] = set()
     for replica in decoded:
         for port, instance in ((replica.port, replica.instance), *replica.backups):
             if (port, instance) in seen:
-                raise invalid(f"{what}: port {port} with instance {instance} stands there twice, backups included")
+                raise invalid(f"{label}: port {port} with instance {instance} stands there twice, backups included")
             seen.add((port, instance))
         if any(port == replica.port for port, _ in replica.backups):
-            raise invalid(f"{what}: port {replica.port} is its own backup")
+            raise invalid(f"{label}: port {replica.port} is its own backup")
     return decoded
 
 
-def _decode_replica(replica: p4r.Replica, what: str) -> Replica:
-    port, instance = _decode_place(replica, what)
-    return Replica(port, instance, tuple(_decode_place(backup, what) for backup in replica.backup_replicas))
+def _decode_replica(replica: p4r.Replica, label: str) -> Replica:
+    port, instance = _decode_place(replica, label)
+    return Replica(port, instance, tuple(_decode_place(backup, label) for backup in replica.backup_replicas))
 
 
-def _decode_place(replica: p4r.Replica | p4r.BackupReplica, what: str) -> tuple[int, int]:
+def _decode_place(replica: p4r.Replica | p4r.BackupReplica, label: str) -> tuple[int, int]:
     if replica.instance > MAX_INSTANCE:
-        raise invalid(f"{what}: replica instance {replica.instance} is above {MAX_INSTANCE}")
+        raise invalid(f"{label}: replica instance {replica.instance} is above {MAX_INSTANCE}")
     if isinstance(replica, p4r.Replica) and replica.WhichOneof("port_kind") == "egress_port":
         port = replica.egress_port
         if port >> PORT_WIDTH:
-            raise invalid(f"{what}: egress port {port} does not fit bit<{PORT_WIDTH}>")
+            raise invalid(f"{label}: egress port {port} does not fit bit<{PORT_WIDTH}>")
     else:
-        port = bytestring.decode(replica.port, PORT_WIDTH, f"{what}: replica port")
+        port = bytestring.decode(replica.port, PORT_WIDTH, f"{label}: replica port")
     return port, replica.instance
 
 

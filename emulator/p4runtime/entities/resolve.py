@@ -245,14 +245,14 @@ def _check_ids(info: p4i.P4Info) -> None:
             seen[preamble.id] = preamble.name
 
 
-def _named(things: Mapping[str, _Thing], what: str, name: str) -> _Thing:
+def _named(things: Mapping[str, _Thing], kind: str, name: str) -> _Thing:
     if name not in things:
-        raise _foreign(what, name)
+        raise _foreign(kind, name)
     return things[name]
 
 
-def _foreign(what: str, name: str) -> Refusal:
-    return invalid(f"P4Info: {what} {name!r} is not in the device config: they come from different programs")
+def _foreign(kind: str, name: str) -> Refusal:
+    return invalid(f"P4Info: {kind} {name!r} is not in the device config: they come from different programs")
 
 
 def _same_size(name: str, size: int, schemas: Mapping[str, Any]) -> int:

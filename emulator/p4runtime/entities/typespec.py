@@ -24,7 +24,7 @@ class ScalarType:
 
     form: _Form
     width: int
-    what: str
+    label: str
     """The object that holds values of this type, for messages."""
 
     def decode(self, data: p4d.P4Data) -> int:
@@ -33,17 +33,17 @@ class ScalarType:
         expected = {"bit": "bitstring", "int": "bitstring", "bool": "bool", "enum": "enum_value"}[self.form]
         if field != expected:
             raise invalid(
-                f"{self.what} holds {self.form}<{self.width}>, written as {expected}, not {field or 'nothing'}"
+                f"{self.label} holds {self.form}<{self.width}>, written as {expected}, not {field or 'nothing'}"
             )
         match self.form:
             case "bit":
-                return bytestring.decode(data.bitstring, self.width, self.what)
+                return bytestring.decode(data.bitstring, self.width, self.label)
             case "int":
-                return bytestring.decode_signed(data.bitstring, self.width, self.what) & ((1 << self.width) - 1)
+                return bytestring.decode_signed(data.bitstring, self.width, self.label) & ((1 << self.width) - 1)
             case "bool":
                 return int(data.bool)
             case "enum":
-                return bytestring.decode(data.enum_value, self.width, self.what)
+                return bytestring.decode(data.enum_value, self.width, self.label)
 
     def encode(self, value: int, into: p4d.P4Data) -> None:
         """Write the canonical form of a value into a message."""
@@ -59,25 +59,25 @@ class ScalarType:
                 into.enum_value = bytestring.encode(value)
 
 
-def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, what: str, depth: int = 0) -> ScalarType:
+def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, label: str, depth: int = 0) -> ScalarType:
     """Return the type that P4Info gives an object. Raises `Refusal` for one that no register of this switch holds."""
     match spec.WhichOneof("type_spec"):
         case "bitstring":
             bits = spec.bitstring
             match bits.WhichOneof("type_spec"):
                 case "bit" if bits.bit.bitwidth > 0:
-                    return ScalarType("bit", bits.bit.bitwidth, what)
+                    return ScalarType("bit", bits.bit.bitwidth, label)
                 case "int" if bits.int.bitwidth > 0:
-                    return ScalarType("int", bits.int.bitwidth, what)
+                    return ScalarType("int", bits.int.bitwidth, label)
         case "bool":
-            return ScalarType("bool", 1, what)
+            return ScalarType("bool", 1, label)
         case "serializable_enum" if spec.serializable_enum.name in info.serializable_enums:
             enum = info.serializable_enums[spec.serializable_enum.name]
-            return ScalarType("enum", enum.underlying_type.bitwidth, what)
+            return ScalarType("enum", enum.underlying_type.bitwidth, label)
         case "new_type" if spec.new_type.name in info.new_types and depth < _MAX_DEPTH:
             new_type = info.new_types[spec.new_type.name]
             if new_type.WhichOneof("representation") == "original_type":
-                return resolve(new_type.original_type, info, what, depth + 1)
+                return resolve(new_type.original_type, info, label, depth + 1)
             if new_type.translated_type.sdn_bitwidth > 0:
-                return ScalarType("bit", new_type.translated_type.sdn_bitwidth, what)
-    raise invalid(f"P4Info: {what} has a type that this switch does not store: {spec.WhichOneof('type_spec')}")
+                return ScalarType("bit", new_type.translated_type.sdn_bitwidth, label)
+    raise invalid(f"P4Info: {label} has a type that this switch does not store: {spec.WhichOneof('type_spec')}")

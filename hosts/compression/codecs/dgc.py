@@ -38,8 +38,8 @@ class DeepGradientCompression(GradDrop):
         self._velocity[name] = self._velocity.get(name, zeros) * self._momentum + values
         return self._accumulated.get(name, zeros) + self._velocity[name]
 
-    def update(self, name: str, values: Float32Array, own: Float32Array) -> None:
-        gone = (own != 0) | ~np.isfinite(values)  # a NaN would stay for ever
+    def update(self, name: str, values: Float32Array, sent: Float32Array) -> None:
+        gone = (sent != 0) | ~np.isfinite(values)  # a NaN would stay for ever
         self._accumulated[name] = np.where(gone, np.float32(0), values)
         self._velocity[name][gone] = 0
 

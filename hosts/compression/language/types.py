@@ -104,8 +104,8 @@ def walk(node: Any) -> Iterator[Node]:
             yield from walk(part)
 
 
-def _fail(file: str, node: Node, what: str, value: str) -> NoReturn:
-    raise InvalidCodec(what, place=f"{file}:{node.line}:{node.column}", value=value)
+def _fail(file: str, node: Node, message: str, value: str) -> NoReturn:
+    raise InvalidCodec(message, place=f"{file}:{node.line}:{node.column}", value=value)
 
 
 class _Checker:
@@ -120,8 +120,8 @@ class _Checker:
         """True in the body of a lambda."""
         self.returns = False
 
-    def fail(self, node: Node, what: str, value: object) -> NoReturn:
-        _fail(self._file, node, what, str(value))
+    def fail(self, node: Node, message: str, value: object) -> NoReturn:
+        _fail(self._file, node, message, str(value))
 
     def block(self, block: Node) -> None:
         for statement in block.parts:

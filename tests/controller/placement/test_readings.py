@@ -95,13 +95,15 @@ def test_an_invalid_reading_makes_its_link_count_as_full(name: str, value: float
     around = surroundings(view(**{name: value}))
     assert around.loads[UP] is FULL
     assert spine(problem(loads=around.loads)) == "s4"
-    assert around.discard_untrusted([], own=[UP]).loads[UP] == LinkLoad()  # a job that is there has no reason to leave
-    assert around.discard_untrusted([], own=[]).loads[UP] is FULL
+    assert (
+        around.discard_untrusted([], own_links=[UP]).loads[UP] == LinkLoad()
+    )  # a job that is there has no reason to leave
+    assert around.discard_untrusted([], own_links=[]).loads[UP] is FULL
 
 
 def test_readings_in_doubt_speak_for_no_move() -> None:
     around = LinkConditions({UP: LinkLoad(3e8), Endpoint("s1", 4): LinkLoad(2e8)}, {})
-    remaining = around.discard_untrusted([UP, Endpoint("s1", 4)], own={UP: 1.0})
+    remaining = around.discard_untrusted([UP, Endpoint("s1", 4)], own_links={UP: 1.0})
     assert remaining.loads == {UP: LinkLoad(), Endpoint("s1", 4): FULL}
 
 

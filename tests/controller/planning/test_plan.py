@@ -359,7 +359,7 @@ def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
     with raises(OutOfMemory, place="s2: aggregation slots", value=64):
         memory.allot(2, ["s1", "s2"], 64)
     assert memory.jobs_that_fit(64) == {"s1": 4, "s2": 0, "s3": 4, "s4": 4}
-    assert memory.jobs_that_fit(64, own=1)["s2"] == 1
+    assert memory.jobs_that_fit(64, job=1)["s2"] == 1
     memory.retain(1)
     allotments = memory.allot(2, ["s1", "s2"], 64)
     assert allotments == {switch: Allotment(0, 64, 2, 1) for switch in ("s1", "s2")} == memory.held(2)

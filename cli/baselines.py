@@ -37,7 +37,7 @@ def baselines(
 ) -> None:
     """Compare ways to control congestion on the same runs.
 
-    Each FILE is run with its first strategy under each of them. The table shows the longest queue of the data class
+    Each FILE is run with its first strategy under each scheme. The table shows the longest queue of the data class
     over all enqueues and the largest queue bound, the gradients that all jobs summed, and Jain's index if jobs joined
     others. It also has the goodput of yielding background flows, retransmissions, and drops of full queues. The exit
     status is 1 if a queue exceeded its bound.

@@ -35,7 +35,7 @@ _ANSWER_S = 5.0
 """Seconds to wait for the answer of a switch that hangs, for requests that need no program compiled."""
 
 _TURN_S = 0.2
-"""Between two looks at whether the journal is free, and whether another controller rules."""
+"""Time between two polls of the journal's lock, and of the primary controller."""
 
 _SILENT_S = 30.0
 """Seconds to wait for a switch that answered the last controller and is absent when the next one begins: it may be
@@ -128,7 +128,7 @@ TelemetryOption = Annotated[
     typer.Option(
         "--telemetry",
         metavar="FILE.yaml",
-        help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
+        help="Reports that switches send by themselves (flows, queues, drops), and where to (docs/telemetry.md).",
     ),
 ]
 CongestionOption = Annotated[
@@ -136,8 +136,7 @@ CongestionOption = Annotated[
     typer.Option(
         "--congestion",
         metavar="FILE.yaml",
-        help="What queues are promised, and what others may send beside jobs (docs/congestion.md); "
-        "default: 64 packets, and nothing.",
+        help="Limit of queues, and declared background traffic (docs/congestion.md); default: 64 packets, and nothing.",
     ),
 ]
 HeartbeatsOption = Annotated[
@@ -149,10 +148,12 @@ HeartbeatsOption = Annotated[
 ]
 TakeOverOption = Annotated[
     bool,
-    typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
+    typer.Option(
+        "--take-over", help="End the controller that has the journal, even one that hangs, and continue its jobs."
+    ),
 ]
 ElectionIdOption = Annotated[
-    int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
+    int, typer.Option(help="Of two controllers on the same switches, the one with the higher id is primary.")
 ]
 
 
@@ -171,7 +172,9 @@ def controller(
     ] = "fair",
     lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host or switch is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
-    solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    solve: Annotated[
+        str, typer.Option(help="Time between two evaluations of jobs' trees; 0ms: jobs never move.")
+    ] = "1s",
     journal: JournalOption = None,
     metrics_port: MetricsPortOption = None,
     reports_port: ReportsPortOption = None,

@@ -13,7 +13,9 @@ from ..experiments.errors import ExperimentError
 
 
 def copy_examples(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to; it is made.")] = Path("examples"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to; it is made.")] = Path(
+        "examples"
+    ),
 ) -> None:
     """Write the examples that the guides run into a folder."""
     with resources.as_file(resources.files("weir") / "examples") as shipped:

@@ -54,7 +54,7 @@ def list_jobs(
 def list_command(
     context: typer.Context, control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the jobs: how far they are, and what they wait for."""
+    """List the jobs with their progress, and what they wait for."""
     _list(context, as_json or context.obj[2], control, tls)
 
 
@@ -125,7 +125,7 @@ CountOption = Annotated[
     int, typer.Option(min=0, help="Number of workers, on hosts that the controller chooses; it may queue.")
 ]
 MemoryOption = Annotated[
-    str, typer.Option(metavar="AMOUNT", help="That each worker takes of its host's, such as 16GiB.")
+    str, typer.Option(metavar="AMOUNT", help="Memory that each worker takes of its host's, such as 16GiB.")
 ]
 ServerOption = Annotated[
     str | None,
@@ -167,7 +167,9 @@ def register(
     context: typer.Context,
     workers: WorkersArgument = None,
     count: CountOption = 0,
-    accelerators: Annotated[int, typer.Option(min=0, help="That each worker takes of its host's; 0: 1.")] = 0,
+    accelerators: Annotated[
+        int, typer.Option(min=0, help="Accelerators that each worker takes of its host's; 0: 1.")
+    ] = 0,
     memory: MemoryOption = "",
     wait: Annotated[float, typer.Option(min=0, help="Longest time in the queue, in seconds.")] = 60.0,
     parent: Annotated[int, typer.Option(min=0, help="A job with which it ends, whose policy and priority it has.")] = 0,

@@ -28,9 +28,11 @@ def launch(
         str | None, typer.Argument(metavar="PROGRAM", help="What each rank runs: FILE.py, or a command.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("-n", "--workers", min=1, help="So many workers, on the fabric's first hosts.")
+        int | None, typer.Option("-n", "--workers", min=1, help="Number of workers, on the fabric's first hosts.")
     ] = None,
-    hosts: Annotated[str | None, typer.Option(metavar="h1,h4,…", help="Or workers on these hosts, by rank.")] = None,
+    hosts: Annotated[
+        str | None, typer.Option(metavar="h1,h4,…", help="Hosts of the workers, by rank, in place of -n.")
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as with python -m.")] = False,
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
@@ -40,7 +42,7 @@ def launch(
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
     ] = "abort",
     stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
-    seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the fabric's random draws.")] = 1,
     timeout: TimeoutOption = None,
     loss: LossOption = 0.0,
     web: WebOption = None,

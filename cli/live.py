@@ -27,7 +27,8 @@ WebOption = Annotated[
     typer.Option("--web", metavar="[HOST:]PORT", help="Serve a live page of the fabric, on 127.0.0.1 by default."),
 ]
 HistoryOption = Annotated[
-    Path | None, typer.Option("--history", metavar="FILE", help="Keep what telemetry sees in this DuckDB file.")
+    Path | None,
+    typer.Option("--history", metavar="FILE", help="Write the readings and events of telemetry to this DuckDB file."),
 ]
 
 

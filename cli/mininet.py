@@ -26,7 +26,11 @@ FileArgument = Annotated[
 ]
 LinesOption = Annotated[
     list[str] | None,
-    typer.Option("--exec", metavar="LINE", help='Do this instead of asking, like "h1 ping -c1 h2"; may be repeated.'),
+    typer.Option(
+        "--exec",
+        metavar="LINE",
+        help='Run this line in place of the prompt, such as "h1 ping -c1 h2"; may be repeated.',
+    ),
 ]
 SocketsOption = Annotated[
     Path | None,
@@ -56,13 +60,13 @@ CapturesOption = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Write every interface's packets there, as pcap.")
 ]
 LogsOption = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Write there what each switch does to each packet.")
+    Path | None, typer.Option(metavar="FOLDER", help="Log to this folder what each switch does to each packet.")
 ]
 
 
 def mininet(
     file: FileArgument,
-    switch: Annotated[SwitchKind, typer.Option(help="What every switch runs.")] = SwitchKind.WEIR,
+    switch: Annotated[SwitchKind, typer.Option(help="Software of every switch.")] = SwitchKind.WEIR,
     lines: LinesOption = None,
     sockets: SocketsOption = None,
     grpc_port: GrpcPortOption = None,
@@ -75,7 +79,7 @@ def mininet(
 ) -> None:
     """Build a fabric in Mininet, with a prompt or commands (root).
 
-    Routes are written between all hosts, and Mininet's own command line waits for words, or --exec has them.
+    The command writes routes between all hosts. Then it opens Mininet's command line, or runs the lines of --exec.
 
     With a P4 program of yours, the switches run that, and hold what its runtime JSON says. An exercise that names no
     program starts switches without one. With --exec, the exit status

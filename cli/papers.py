@@ -83,7 +83,7 @@ def run(name: NameArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command(epilog=examples("weir papers page docs/papers.md"))
-def page(file: Annotated[Path, typer.Argument(metavar="PAGE.md", help="Where to; it is replaced.")]) -> None:
+def page(file: Annotated[Path, typer.Argument(metavar="PAGE.md", help="Page to write; it is replaced.")]) -> None:
     """Write the page of all registered entries from their records."""
     from ..experiments.errors import ExperimentError
     from ..experiments.papers import whole_page

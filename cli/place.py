@@ -102,7 +102,7 @@ def place(
     strategy: StrategyOption = None,
     full: FullOption = None,
     streams: StreamsOption = None,
-    seed: Annotated[int, typer.Option(help="Fixes what strategies draw.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of strategies' random draws.")] = 1,
     draw: DrawOption = None,
     check: CheckOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,

@@ -46,7 +46,7 @@ def compression(
     ],
     workers: Annotated[int, typer.Option(min=2, help="Number of workers.")] = 8,
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 100Mbit or 10Gbit.")] = "1Gbit",
-    codec: Annotated[str, typer.Option(help="Codec that is considered, as of weir codec list.")] = "packed",
+    codec: Annotated[str, typer.Option(help="Codec to consider, by its name in weir codec list.")] = "packed",
     latency: Annotated[str, typer.Option(help="Time of an empty message, such as 50us.")] = "50us",
     trace: Annotated[
         Path | None, typer.Option(help="File for the plan's schedule, in Chrome's trace format (Perfetto reads it).")

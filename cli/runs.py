@@ -93,7 +93,9 @@ def run(
     fabric: Annotated[
         FabricKind, typer.Option(help="In virtual time, or then in Mininet as well (root), compared.")
     ] = FabricKind.VIRTUAL,
-    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
+    switch: Annotated[
+        SwitchKind | None, typer.Option(help="Software of every switch in Mininet; default: weir.")
+    ] = None,
     web: WebOption = None,
     history: HistoryOption = None,
     as_json: JsonOption = False,

@@ -24,7 +24,7 @@ class FileKind(StrEnum):
 def schema(
     kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite, search or scheduling.")],
 ) -> None:
-    """Print the JSON schema of a kind of file. Editors complete and check by it."""
+    """Print the JSON schema of a kind of file. Editors use it to complete and check files."""
     if kind is FileKind.FABRIC:
         from ..topologies.file_keys import json_schema
 

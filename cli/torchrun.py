@@ -53,7 +53,9 @@ class _Options:
 
 
 def torchrun(
-    words: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]…", help="What torchrun starts.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]…", help="Script that torchrun starts, and its arguments.")
+    ],
     processes: Annotated[int, typer.Option("--nproc", "-n", min=1, help="Ranks, each on a host of its own.")] = 4,
     where: Annotated[
         Where, typer.Option("--fabric", help="Emulated, without root, or in Mininet (root).")
@@ -61,7 +63,9 @@ def torchrun(
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
     ] = "leaf_spine.yaml",
-    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
+    switch: Annotated[
+        SwitchKind | None, typer.Option(help="Software of every switch in Mininet; default: weir.")
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +78,7 @@ def torchrun(
         int, typer.Option("--max-restarts", min=0, help="Max. restarts of a rank's process, alone.")
     ] = 0,
     strategy: StrategyOption = "widest",
-    seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the fabric's random draws.")] = 1,
     loss: LossOption = 0.0,
     timeout: Annotated[
         str | None,

@@ -54,6 +54,7 @@ class _Settings:
     addresses: Mapping[str, str]
     strategy: str
     order: str
+    apply_order: bool
     lease_ns: int
     probe_ns: int
     solve_ns: int
@@ -170,6 +171,9 @@ def controller(
     order: Annotated[
         str, typer.Option(help="Order of jobs that weir jobs shows: fair, grouper … (docs/scheduling.md).")
     ] = "fair",
+    apply_order: Annotated[
+        bool, typer.Option("--apply-order", help="Put running jobs into the traffic classes of --order.")
+    ] = False,
     lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host or switch is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
     solve: Annotated[
@@ -207,6 +211,7 @@ def controller(
         addresses=switch_addresses(topology, switch or [], grpc_port, sockets),
         strategy=strategy,
         order=order,
+        apply_order=apply_order,
         lease_ns=nanoseconds("--lease", lease),
         probe_ns=nanoseconds("--probe", probe),
         solve_ns=nanoseconds("--solve", solve),
@@ -283,6 +288,7 @@ def _options(settings: _Settings) -> ControllerOptions:
         solve_period_ns=settings.solve_ns,
         together=STRATEGIES[settings.strategy].jointly,
         order=settings.order,
+        apply_order=settings.apply_order,
         decide_aside=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,

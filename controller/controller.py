@@ -30,6 +30,7 @@ from functools import partial
 
 from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
+from ..wire.frames import BULK_PRIORITY
 from .congestion import WindowController
 from .congestion.bound_log import PROMISES, PromiseChanges, summary
 from .congestion.bound_violations import Exceeded
@@ -45,6 +46,7 @@ from .int_config.table_entries import check_int_config, telling_slots, watch_sta
 from .jobs.background_estimator import BackgroundTrafficEstimator
 from .jobs.carried import links_carried
 from .jobs.job import RunningJob
+from .jobs.job_classes import JobClasses
 from .jobs.job_order import JobOrder
 from .jobs.journal import Journal
 from .jobs.journal_file import JournalFile
@@ -98,6 +100,7 @@ class Controller:
         windows: Queue bounds: windows, thresholds, and their announcements.
         improver: Re-placement of running jobs.
         order: Order of the running jobs, and the traffic class that each should have.
+        classes: Changes of running jobs' traffic classes.
         members: Members of the jobs; receives hosts' heartbeats.
         bounded: Callbacks with the time, called whenever bounds may have changed, before anything is sent under
             them.
@@ -162,9 +165,13 @@ class Controller:
         )
         self._undeclared = Undeclared(topology, routes, self.links, self.windows.options, options.watching, lease_ns)
         self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
-        self.order = JobOrder(self.jobs, self.planner, self.moves.outlook.conditions_for, options.order)
+        self.order = JobOrder(
+            self.jobs, self.planner, self.moves.outlook.conditions_for, options.order, options.order_ns
+        )
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
+        self.classes = JobClasses(self.jobs, self._longest_life_ns)
+        self._applies_order = options.apply_order
         self.members = JobMembers(self.jobs, self.moves, paths)
         self.bounded: list[Callable[[int], object]] = []
         self._promises = PromiseChanges(self.windows)
@@ -218,6 +225,8 @@ class Controller:
             self.improver.deadline_ns,
             self.switches.deadline_ns,
             self._next_stale_ns,
+            0 if self.classes.is_due else None,
+            self.order.deadline_ns if self._applies_order and self.jobs else None,
         )
         return min([self.prober.deadline_ns, *(deadline for deadline in parts if deadline is not None)])
 
@@ -258,7 +267,12 @@ class Controller:
         self.moves.repair(now_ns)
         self._undeclared.update(now_ns, (job.rounds for job in self.jobs.values()))
         self.windows.undeclared = self._undeclared.shares
+        if self._applies_order:
+            rankings = self.order.rankings(now_ns)
+            wanted = {job: BULK_PRIORITY + ranking.traffic_class for job, ranking in rankings.items()}
+            self.classes.change(wanted, now_ns)
         await self._write_switches(now_ns)
+        self.classes.notify(self._is_troubled, now_ns)
         self.moves.renew(self.switches.pop_restarted())
         self.moves.pace(self.windows.jobs_to_repace)
         self.improver.step(now_ns)
@@ -334,6 +348,17 @@ class Controller:
         await self._write_switches(now_ns)
         self._write_journal()
 
+    def classify(self, job: int, priority: int, now_ns: int) -> None:
+        """Put a running job's messages into another traffic class; the next tick does it, without a pause.
+
+        Nothing happens while packets of its last change may be under way.
+
+        Raises:
+            NoSuchJob: The job does not run.
+            PlanError: The priority is not one of `frames.JOB_CLASSES`.
+        """
+        self.classes.change({self.jobs[job].number: priority}, now_ns)
+
     async def load_model(self, switches: Collection[str], forest: Forest | None, now_ns: int = 0) -> None:
         """Have switches classify by a forest, in place of the one that they have; None: by none.
 
@@ -397,6 +422,15 @@ class Controller:
         )
 
     # --- operations on several parts ---
+
+    def _is_troubled(self, spec: JobSpec) -> bool:
+        """Return whether a switch at the job's hosts does not hold its target state."""
+        return bool(self.switches.troubles_of(sorted(edge_switches(self.topology, spec))))
+
+    def _longest_life_ns(self, plan: JobPlan) -> int:
+        """Longest time that a packet of a job is under way after a change of its class."""
+        windows = self.windows
+        return windows.round_trip_ns(plan, at_least=windows.options.bound_packets) + self.moves.options.retry_ns
 
     def _update_readings(self, now_ns: int) -> None:
         """Update all readings before any decision. Raises NotPrimary."""

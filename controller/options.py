@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from ..wire.control import Abort, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
 from .congestion import CongestionOptions
 from .errors import ControllerError
 from .int_config.settings import IntConfig
@@ -25,6 +25,10 @@ class ControllerOptions:
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
     order: str = "fair"
     """Order of running jobs (`scheduling.orders`), by name or path."""
+    order_ns: int = 1_000_000_000
+    """Time between two looks at whether the order is to be renewed."""
+    apply_order: bool = False
+    """True to put running jobs into the traffic classes of their order; else the order is shown only."""
     dwell_ns: int = 500_000_000
     """Minimum time between two moves of a job."""
     lease_ns: int | None = None
@@ -60,10 +64,12 @@ class ControllerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Message to a host. Plans begin a job; Pause and Resume move it; Abort ends it for this host."""
+    """Message to a host. Plans begin a job; Pause and Resume move it; Abort ends it for this host. TrafficClass changes
+    its class.
+    """
 
     host: str
-    content: WorkerPlan | ServerPlan | Pause | Resume | Abort
+    content: WorkerPlan | ServerPlan | TrafficClass | Pause | Resume | Abort
 
     @property
     def job(self) -> int:

@@ -77,6 +77,12 @@ class Target:
     """Its P4Runtime server takes a route's next hops with the route; else they are members and groups apart."""
     bulk_priority: int = 1
     """Class of bulk traffic. Lower effort has a class below it, 0, or this one where that is 0."""
+    job_classes: bool = True
+    """The program has classes above bulk for the messages of jobs, and bounds their queues; else all jobs' messages are
+    bulk traffic.
+    """
+    minimum_share: float = 1 / 17
+    """Share of a link that each lower class of jobs is owed beside a higher one; 0: strict priority starves it."""
     meters: bool = False
     """Policers and virtual queues are meters, written beside the tables, and policers match DSCPs; else their rates and
     bursts are parameters of the tables' actions, and policers match classes."""
@@ -176,6 +182,8 @@ TOFINO: Final = Target(
     loads="pb.bin",
     one_shot=False,
     bulk_priority=0,
+    job_classes=False,
+    minimum_share=0.0,
     meters=True,
     reports=False,
     classifies=False,

@@ -10,6 +10,7 @@ from typing import Final
 
 from .aggregation import LANES
 from .errors import WireError
+from .frames import BULK_PRIORITY
 
 KEY_BYTES: Final = 32
 """Bytes of the key of a job's hosts."""
@@ -59,6 +60,8 @@ class WorkerPlan:
     pacing: Pacing = Pacing()
     presents: bool = False
     """True if all switches that may sum take PRESENT in place of such messages; else lanes of 0 are sent."""
+    traffic_class: int = field(default=BULK_PRIORITY, compare=False)
+    """Priority of its messages, of `frames.JOB_CLASSES`; it changes within a generation (`TrafficClass`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,17 @@ class ServerPlan:
     """Addresses of the participating workers; only they get answers to requests for a final round."""
     key: str = field(default="", repr=False)
     """Shared secret of the job's hosts, which checks sums, hexadecimal; "": none."""
+    traffic_class: int = field(default=BULK_PRIORITY, compare=False)
+    """Priority of its messages, as the workers' plans say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficClass:
+    """Send this job's messages in another class from now on, without a pause."""
+
+    job: int
+    priority: int
+    """One of `frames.JOB_CLASSES`."""
 
 
 @dataclass(frozen=True, slots=True)

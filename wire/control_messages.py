@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from . import control
 from . import control_pb2 as pb
-from .frames import DSCP_CONTROL
+from .frames import BULK_PRIORITY, DSCP_CONTROL
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Control"].full_name
 SERVICE: Final = str(_SERVICE)
@@ -30,7 +30,9 @@ QUEUED: Final = "weir-queued"
 CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
 """gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 
-ToHostMessage = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
+ToHostMessage = (
+    control.WorkerPlan | control.ServerPlan | control.TrafficClass | control.Pause | control.Resume | control.Abort
+)
 """Messages from the controller to a host."""
 
 
@@ -48,6 +50,8 @@ def to_host(value: ToHostMessage) -> pb.ToHost:
             if isinstance(plan, control.WorkerPlan):
                 return pb.ToHost(resume=pb.Resume(worker_plan=_worker_plan(plan), final=rounds))
             return pb.ToHost(resume=pb.Resume(server_plan=_server_plan(plan), final=rounds))
+        case control.TrafficClass(job, priority):
+            return pb.ToHost(traffic_class=pb.TrafficClass(job=job, priority=priority))
         case control.Abort(job, reason):
             return pb.ToHost(abort=pb.Abort(job=job, reason=reason))
 
@@ -66,6 +70,8 @@ def read_to_host(message: pb.ToHost) -> ToHostMessage | None:
             if message.resume.WhichOneof("plan") == "server_plan":
                 return control.Resume(_read_server_plan(message.resume.server_plan), final)
             return control.Resume(_read_worker_plan(message.resume.worker_plan), final)
+        case "traffic_class":
+            return control.TrafficClass(message.traffic_class.job, message.traffic_class.priority)
         case "abort":
             return control.Abort(message.abort.job, message.abort.reason)
         case _:
@@ -204,6 +210,7 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
         presents=plan.presents,
+        traffic_class=plan.traffic_class,
     )
 
 
@@ -228,6 +235,7 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
         presents=plan.presents,
+        traffic_class=plan.traffic_class or BULK_PRIORITY,
     )
 
 
@@ -242,6 +250,7 @@ def _server_plan(plan: control.ServerPlan) -> pb.ServerPlan:
         lanes=plan.lanes,
         members=plan.members,
         key=plan.key,
+        traffic_class=plan.traffic_class,
     )
 
 
@@ -256,4 +265,5 @@ def _read_server_plan(plan: pb.ServerPlan) -> control.ServerPlan:
         lanes=plan.lanes,
         members=tuple(plan.members),
         key=plan.key,
+        traffic_class=plan.traffic_class or BULK_PRIORITY,
     )

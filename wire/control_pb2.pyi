@@ -415,7 +415,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class ToHost(_message.Message):
-    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures", "ask_calls", "call_report")
+    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures", "ask_calls", "call_report", "traffic_class")
     JOINED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -427,6 +427,7 @@ class ToHost(_message.Message):
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     ASK_CALLS_FIELD_NUMBER: _ClassVar[int]
     CALL_REPORT_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     joined: Joined
     waiting: Waiting
     worker_plan: WorkerPlan
@@ -438,7 +439,16 @@ class ToHost(_message.Message):
     departures: Departures
     ask_calls: AskCalls
     call_report: CallReport
-    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., departures: _Optional[_Union[Departures, _Mapping]] = ..., ask_calls: _Optional[_Union[AskCalls, _Mapping]] = ..., call_report: _Optional[_Union[CallReport, _Mapping]] = ...) -> None: ...
+    traffic_class: TrafficClass
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., departures: _Optional[_Union[Departures, _Mapping]] = ..., ask_calls: _Optional[_Union[AskCalls, _Mapping]] = ..., call_report: _Optional[_Union[CallReport, _Mapping]] = ..., traffic_class: _Optional[_Union[TrafficClass, _Mapping]] = ...) -> None: ...
+
+class TrafficClass(_message.Message):
+    __slots__ = ("job", "priority")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    priority: int
+    def __init__(self, job: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class AskCalls(_message.Message):
     __slots__ = ()
@@ -509,7 +519,7 @@ class Pacing(_message.Message):
     def __init__(self, window: _Optional[int] = ..., hold_ns: _Optional[int] = ..., lease_ns: _Optional[int] = ..., gap_ns: _Optional[int] = ..., round_trip_ns: _Optional[int] = ...) -> None: ...
 
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing", "presents")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing", "presents", "traffic_class")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -523,6 +533,7 @@ class WorkerPlan(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     PACING_FIELD_NUMBER: _ClassVar[int]
     PRESENTS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -536,7 +547,8 @@ class WorkerPlan(_message.Message):
     key: str
     pacing: Pacing
     presents: bool
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., presents: bool = ...) -> None: ...
+    traffic_class: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., presents: bool = ..., traffic_class: _Optional[int] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("bit", "address", "workers")
@@ -549,7 +561,7 @@ class Child(_message.Message):
     def __init__(self, bit: _Optional[int] = ..., address: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class ServerPlan(_message.Message):
-    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round", "lanes", "members", "key")
+    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round", "lanes", "members", "key", "traffic_class")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +571,7 @@ class ServerPlan(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     slots: int
@@ -568,7 +581,8 @@ class ServerPlan(_message.Message):
     lanes: int
     members: _containers.RepeatedScalarFieldContainer[int]
     key: str
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ...) -> None: ...
+    traffic_class: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., traffic_class: _Optional[int] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("job", "generation")

@@ -45,10 +45,17 @@ LOWER_EFFORT_PRIORITY: Final = 0
 BULK_PRIORITY: Final = 1
 """Class of every code point that `TRAFFIC_CLASSES` does not list."""
 CONTROL_PRIORITY: Final = 7
-TRAFFIC_CLASSES: Final = {DSCP_LOWER_EFFORT: LOWER_EFFORT_PRIORITY} | dict.fromkeys(
-    CONTROL_CODE_POINTS, CONTROL_PRIORITY
+JOB_DSCPS: Final = {BULK_PRIORITY: DSCP_BULK, 2: 16, 3: 24, 4: 32, 5: 40}
+"""Code points of a job's messages by its class: bulk, and CS2 to CS5 above it (RFC 2474, section 4.2.2)."""
+JOB_CLASSES: Final = tuple(JOB_DSCPS)
+TRAFFIC_CLASSES: Final = (
+    {DSCP_LOWER_EFFORT: LOWER_EFFORT_PRIORITY}
+    | {dscp: priority for priority, dscp in JOB_DSCPS.items() if priority != BULK_PRIORITY}
+    | dict.fromkeys(CONTROL_CODE_POINTS, CONTROL_PRIORITY)
 )
-"""Classes by code point, in the order of IEEE 802.1Q: a larger one goes first, in strict priority."""
+"""Classes by code point, in the order of IEEE 802.1Q: a larger one goes first. Switches put only aggregation messages
+into the classes of jobs above bulk; everything else with such a code point is bulk traffic there.
+"""
 
 
 def traffic_class(dscp: int) -> int:

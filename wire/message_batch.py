@@ -30,12 +30,15 @@ _SOCKADDR: Final = np.dtype([("family", "u2"), ("port", ">u2"), ("address", ">u4
 _IOVEC: Final = np.dtype([("base", "u8"), ("length", "u8")])
 _MMSGHDR: Final = np.dtype(
     {
-        "names": ["name", "name_length", "vectors", "vector_count", "flags", "length"],
-        "formats": ["u8", "u4", "u8", "u8", "i4", "u4"],
-        "offsets": [0, 8, 16, 24, 48, 56],
+        "names": ["name", "name_length", "vectors", "vector_count", "control", "control_length", "flags", "length"],
+        "formats": ["u8", "u4", "u8", "u8", "u8", "u8", "i4", "u4"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
         "itemsize": 64,
     }
 )
+_CONTROL: Final = np.dtype([("length", "u8"), ("level", "i4"), ("kind", "i4"), ("value", "i4"), ("padding", "i4")])
+"""A control message of one int: cmsg_len, cmsg_level, cmsg_type, data."""
+_CONTROL_LENGTH: Final = 20
 
 
 class MessageBatch:
@@ -53,6 +56,8 @@ class MessageBatch:
         self._headers["vector_count"] = 1
         self._peers["family"] = socket.AF_INET
         self._peers["port"] = port
+        self._control = np.array([(_CONTROL_LENGTH, socket.IPPROTO_IP, socket.IP_TOS, 0, 0)], _CONTROL)
+        self._tos: int | None = None
         self._headers_at = _address(self._headers)
         self._steps = np.arange(size, dtype=np.int64)
         self._bases, self._row_bytes = self._vectors["base"], self._vectors["length"]
@@ -75,6 +80,14 @@ class MessageBatch:
         count = len(rows)
         self._bases[:count] = self._steps[:count] * rows.strides[0] + _address(rows)
         self._row_bytes[:count] = rows.shape[1]
+
+    def set_tos(self, tos: int | None) -> None:
+        """Send with this value of IPv4's TOS octet; None: the socket's."""
+        if tos != self._tos:
+            self._tos = tos
+            self._control["value"] = 0 if tos is None else tos
+            self._headers["control"] = 0 if tos is None else _address(self._control)
+            self._headers["control_length"] = 0 if tos is None else _CONTROL.itemsize
 
     def receive(self, fileno: int) -> int:
         """Receive waiting datagrams into the first rows and return their number; a longer one is cut to a row.

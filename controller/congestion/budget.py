@@ -23,6 +23,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
+from ...wire.frames import BULK_PRIORITY
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe, probe_bytes
 from .cross_traffic import (
@@ -69,11 +70,20 @@ class JobStreams:
     """Round-trip time of its farthest worker."""
     copies: Mapping[Endpoint, int] = field(default_factory=dict)
     """Packets that a message sent again adds at once, by link."""
+    classes: tuple[int, ...] = (BULK_PRIORITY,)
+    """Traffic classes that its packets may have."""
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
         """Return the streams of a job's plan."""
-        return cls(plan.max_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns, plan.max_copies)
+        return cls(
+            plan.max_streams,
+            plan.spec.window,
+            plan.round_trips_ns,
+            plan.round_trip_ns,
+            plan.max_copies,
+            plan.spec.classes,
+        )
 
 
 def link_budgets(

@@ -14,7 +14,13 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from ...wire.frames import BULK_PRIORITY, CONTROL_CODE_POINTS, CONTROL_PRIORITY, LOWER_EFFORT_PRIORITY
+from ...wire.frames import (
+    BULK_PRIORITY,
+    CONTROL_CODE_POINTS,
+    CONTROL_PRIORITY,
+    JOB_CLASSES,
+    LOWER_EFFORT_PRIORITY,
+)
 from ...wire.int_shim import DSCP_BIT
 from ..p4runtime.entries import Entry, FieldValue, Item, MeterRate, SwitchState, call, entry
 from ..p4runtime.tables import BUCKET_RATES, EDGES, MARKING, POLICERS, VIRTUAL_QUEUE_RATES
@@ -103,8 +109,8 @@ def policer_entries(
     """Return entries that limit the traffic of hosts into a switch, for any DSCP.
 
     Control traffic gets a small rate and no messages; workers' messages get the rate of their windows (None: no
-    windows). The host of a parameter server answers all its children and has no window. Ports in `cleared` have INT's
-    mark removed from incoming packets.
+    windows). The host of a parameter server answers all its children and has no window. Messages in a class that no job
+    of the host has are dropped. Ports in `cleared` have INT's mark removed from incoming packets.
     """
     plans = tuple(plans)
     write = _metered if topology.switch(switch).target.meters else _priced
@@ -125,7 +131,13 @@ def policer_entries(
             rounds = [min(plan.spec.window, _min_window(plan, windows)) for plan in mine]
             rate = sum(8e9 * w * frame / plan.quickest_round_trip_ns for w, plan in zip(rounds, mine, strict=True))
             burst = sum(2 * w + REPAIRS for w in rounds) * frame
-            buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst))
+            classes = {LOWER_EFFORT_PRIORITY, *(priority for plan in mine for priority in plan.spec.classes)}
+            also = tuple(sorted(classes - {BULK_PRIORITY}))
+            buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst, also))
+        allowed = {priority for plan in plans if far.node in plan.spec.hosts for priority in plan.spec.classes}
+        if allowed and topology.switch(switch).target.job_classes:  # other hosts' messages are not admitted
+            foreign = [priority for priority in JOB_CLASSES if priority != BULK_PRIORITY and priority not in allowed]
+            buckets += [_Bucket(port, priority, True, control_bps, 0) for priority in foreign]
         for bucket in buckets:
             items += write(bucket, port in cleared)
     return items
@@ -161,6 +173,9 @@ class _Bucket:
     is_message: bool
     rate_bps: float
     burst_bytes: int
+    """0: nothing passes."""
+    also: tuple[int, ...] = ()
+    """Further classes whose messages it limits."""
 
     @property
     def index(self) -> int:
@@ -170,13 +185,13 @@ class _Bucket:
 def _priced(bucket: _Bucket, cleared: bool) -> list[Item]:
     """Entries for bmv2, which match the class assigned to a packet, whatever its mark was.
 
-    Messages of lower effort, which no host of a job sends, share the bucket of bulk messages.
+    Messages of lower effort, which no host of a job sends, share the bucket of bulk messages, and so do messages of the
+    classes that the host's jobs have or had.
     """
     cost = byte_cost(bucket.rate_bps)
     police = call("police", bucket_index=bucket.index, byte_cost=cost, burst=bucket.burst_bytes * cost)
     match: dict[str, FieldValue] = {"ingress_port": bucket.port, "is_message": int(bucket.is_message)}
-    classes = (BULK_PRIORITY, LOWER_EFFORT_PRIORITY) if bucket.priority == BULK_PRIORITY else (bucket.priority,)
-    return [entry(POLICERS, {**match, "priority": priority}, police) for priority in classes]
+    return [entry(POLICERS, {**match, "priority": priority}, police) for priority in (bucket.priority, *bucket.also)]
 
 
 def _metered(bucket: _Bucket, cleared: bool) -> list[Item]:

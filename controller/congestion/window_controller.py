@@ -22,10 +22,12 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.control import Pacing
+from ...wire.frames import BULK_PRIORITY, JOB_CLASSES
 from ..int_config.settings import IntConfig
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
 from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links, without_dropped
+from .class_priority import raised_links, without_delayed
 from .cross_traffic import DeclaredPair, declared_pairs
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
@@ -113,7 +115,10 @@ class WindowController:
         A job's number and generation show whether it is new: then its pacing is sent with its plan.
         """
         plans, probes = tuple(plans), tuple(probes)
-        laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.max_streams.items()))) for plan in plans)
+        laid = (
+            (plan.spec.job, plan.generation, plan.spec.classes, tuple(sorted(plan.max_streams.items())))
+            for plan in plans
+        )
         inputs = (routes, probes, self.undeclared, *laid)
         taken_up = self._held is not None and not self._known.budgets
         if inputs != self._known.inputs:
@@ -124,6 +129,7 @@ class WindowController:
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
             targets = without_reported(targets, reported, self._watching)
             targets = without_dropped(targets, self._topology, streams)
+            targets = without_delayed(targets, routes, streams, probes, self.options)
             self._decrease(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
         known = self._known
@@ -151,6 +157,41 @@ class WindowController:
             following[job], windows[job] = plan, window
         self._known = replace(known, plans=following, windows=windows, told_ns=told_ns)
         return changed
+
+    @property
+    def class_bounds(self) -> Mapping[tuple[Endpoint, int], int]:
+        """Bounds of queues of classes above bulk, in packets, by egress port and priority.
+
+        Such a queue holds messages alone, at most a window of each stream that may have the class, and their copies. It
+        has a bound if no higher class meets any of its jobs, which could make their rounds late and so repeated, and if
+        workers obey windows on links that lose nothing.
+        """
+        plans = [*self._known.plans.values(), *(remain.plan for remain in self._known.remains)]
+        windows = [self._known.windows.get(plan.spec.job, plan.spec.window) for plan in self._known.plans.values()]
+        windows += [remain.window for remain in self._known.remains]
+        raised = raised_links(map(JobStreams.of, plans))
+        bounds: dict[tuple[Endpoint, int], int] = {}
+        without: set[tuple[Endpoint, int]] = set()
+        for plan, window in zip(plans, windows, strict=True):
+            classes = [priority for priority in plan.spec.classes if priority > BULK_PRIORITY]
+            if not classes:
+                continue
+            first = not any(raised[link] > min(classes) for link in plan.max_streams)
+            kept = first and self.options.windows_obeyed and not losing_links(self._topology, plan.max_streams)
+            for link, streams in plan.max_streams.items():
+                if not self._topology.is_switch(link.node):
+                    continue
+                for priority in classes:
+                    packets = streams * window + plan.max_copies.get(link, 0)
+                    bounds[link, priority] = bounds.get((link, priority), 0) + packets
+                    if not kept or bounds[link, priority] > self._most_in_class(link):
+                        without.add((link, priority))
+        return {queue: bound for queue, bound in bounds.items() if queue not in without}
+
+    def _most_in_class(self, link: Endpoint) -> float:
+        """Packets of the highest class at a link with which no round is repeated: see `_min_timeout_ns`."""
+        waited = (self.options.bound_packets + 1) / _slowness(self._topology) - 3
+        return min(waited, self._topology.link_at(link).queue_packets)
 
     @property
     def jobs_to_repace(self) -> Mapping[int, int]:
@@ -333,14 +374,21 @@ class WindowController:
         Each queue holds `at_least` packets or more, all of the largest frame size.
         """
         frame_bits = 8e9 * largest_frame_bytes(self._topology, self.options)
+        slowness = _slowness(self._topology) if max(plan.spec.classes) > BULK_PRIORITY else 1
         waits = []
         for link in plan.max_streams:
             if link in self.budgets:
                 cable = self._topology.link_at(link)
                 most = max(self.budgets[link].bound, self._known.targets[link].bound, at_least)
-                waits.append((min(most, cable.queue_packets) + 1) * frame_bits / cable.rate_bps)
+                waits.append(slowness * (min(most, cable.queue_packets) + 1) * frame_bits / cable.rate_bps)
         waits.sort(reverse=True)
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))
+
+
+def _slowness(topology: Topology) -> float:
+    """Factor by which the highest class of jobs may be slower than on a link of its own, beside four lower ones."""
+    share = max(switch.target.minimum_share for switch in topology.switches)
+    return 1 / (1 - share) ** (len(JOB_CLASSES) - 1)
 
 
 def _lowers(known: _Known, stay: Mapping[int, JobPlan], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from ...topologies.model import Endpoint, Host, Node, Switch, Topology, mac_number
 from ...topologies.routing import Routes
 from ...topologies.targets import Target
-from ...wire.frames import PROTOCOL_UDP, TRAFFIC_CLASSES
+from ...wire.frames import PROTOCOL_UDP
 from ...wire.int_shim import DSCP_BIT, Presence
 from ..errors import PlanError
 from ..p4runtime.entries import ActionSpec, CloneSession, FieldValue, Item, SwitchState, call, default_action, entry
@@ -36,7 +36,7 @@ from ..p4runtime.tables import (
     WATCHLIST,
 )
 from ..planning.limits import check_items
-from ..planning.plan import JobPlan, class_entry
+from ..planning.plan import JobPlan, class_entries
 from .settings import NEVER, EventThresholds, IntConfig, WatchedFlows, WatchMode
 
 REPORT_SESSION: Final = 250
@@ -196,8 +196,7 @@ def _link_items(topology: Topology, switch: str, watching: IntConfig) -> Iterato
     if watching.presence is not Presence.UDP_PORT:
         yield entry(MARKS, {"presence": _PRESENCE[watching.presence]}, call("recognise"))
     if watching.presence is Presence.DSCP:
-        for dscp, priority in TRAFFIC_CLASSES.items():
-            yield class_entry(dscp | DSCP_BIT, priority)
+        yield from class_entries(topology.switch(switch).target, DSCP_BIT)
 
 
 # --- flows ---

@@ -30,7 +30,7 @@ from .job import RunningJob
 from .registry import JobRegistry
 
 LOOK_NS: Final = 1_000_000_000
-"""Time between two looks at whether the order is to be renewed."""
+"""Default time between two looks."""
 _CHANGE: Final = 0.1
 """Relative change of a link's seconds that renews the order."""
 _AHEAD: Final = 20.0
@@ -70,6 +70,7 @@ class JobOrder:
         planner: Planner,
         conditions: Callable[[int, int], LinkConditions],
         order: str = "fair",
+        look_ns: int = LOOK_NS,
     ) -> None:
         """Prepare the order.
 
@@ -78,6 +79,7 @@ class JobOrder:
             planner: Their places in the fabric.
             conditions: Returns the link conditions for a job of this number, at a time in ns.
             order: Name of an order, or the path of a user's file.
+            look_ns: Time between two looks at whether the order is to be renewed.
 
         Raises:
             SchedulingError: The order is unknown.
@@ -87,14 +89,20 @@ class JobOrder:
         self._rankings: Mapping[int, Ranking] = {}
         self._basis: dict[int, tuple[object, Floats]] = {}
         """State of each job that the order was computed from: what begins or ends stages, and seconds of links."""
+        self._look_ns = look_ns
         self._next_ns = 0
         self.renewals = 0
         """Number of times that the order was computed."""
 
+    @property
+    def deadline_ns(self) -> int:
+        """Time of the next look."""
+        return self._next_ns
+
     def rankings(self, now_ns: int) -> Mapping[int, Ranking]:
         """Return the place of each running job, by number."""
         if now_ns >= self._next_ns or self._basis.keys() != set(self._jobs):
-            self._next_ns = now_ns + LOOK_NS
+            self._next_ns = now_ns + self._look_ns
             demands = {number: self._demand(job, now_ns) for number, job in self._jobs.items()}
             if self._has_changed(demands):
                 self._renew(demands)

@@ -52,7 +52,7 @@ class JobRecord:
         one.
         """
         spec = dict(record["spec"])
-        spec |= {"workers": tuple(spec["workers"]), "spares": tuple(spec["spares"])}
+        spec |= {name: tuple(spec[name]) for name in ("workers", "spares", "classes") if name in spec}
         spec["policy"] = FailurePolicy(spec["policy"])
         finals = record["finals"]
         return cls(

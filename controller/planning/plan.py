@@ -17,9 +17,10 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
+from ...topologies.targets import Target
 from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
-from ...wire.frames import FRAME_HEADER_BYTES, TRAFFIC_CLASSES
+from ...wire.frames import BULK_PRIORITY, FRAME_HEADER_BYTES, JOB_CLASSES, TRAFFIC_CLASSES
 from ..errors import PlanError
 from ..p4runtime.entries import (
     CloneSession,
@@ -96,6 +97,10 @@ class JobSpec:
     """Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to HIGHEST."""
     key: str = field(default="", repr=False)
     """The secret by which its hosts check sums, hexadecimal (docs/threat-model.md); "": they find damage only."""
+    classes: tuple[int, ...] = (BULK_PRIORITY,)
+    """Traffic class of its messages, one of `frames.JOB_CLASSES`; behind it the class before that, if it has changed:
+    packets of that one may still be under way.
+    """
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:
@@ -118,12 +123,25 @@ class JobSpec:
             raise self._refusal("weight", f"weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
         if not 0 <= self.priority <= HIGHEST:
             raise self._refusal("priority", f"priority {self.priority} is not in 0…{HIGHEST}")
+        if not 1 <= len(self.classes) <= 2 or not set(self.classes) <= set(JOB_CLASSES):
+            raise self._refusal(
+                "classes", f"traffic class {self.classes} is not in {min(JOB_CLASSES)}…{max(JOB_CLASSES)}"
+            )
         if self.spares and self.server is None:
             raise self._refusal("spares", f"spares {', '.join(self.spares)} without a server; name one")
 
     def _refusal(self, name: str, problem: str) -> PlanError:
         """Return the error about one field, with its value."""
         return PlanError(problem, place=f"job {self.job}", value=getattr(self, name))
+
+    @property
+    def traffic_class(self) -> int:
+        """Priority of its messages from now on."""
+        return self.classes[0]
+
+    def in_class(self, priority: int) -> JobSpec:
+        """The same job in another traffic class. Raises PlanError if it is not a class of jobs."""
+        return self if priority == self.traffic_class else replace(self, classes=(priority, self.traffic_class))
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -187,8 +205,11 @@ class JobPlan:
                 members=like.members,
                 key=like.key,
             )
-            plans[host] = replace(self.server or holder, first_round=first_round)
-        plans.update({host: replace(plan, pacing=self.pacing) for host, plan in self.workers.items()})
+            plans[host] = replace(self.server or holder, first_round=first_round, traffic_class=self.spec.traffic_class)
+        priority = self.spec.traffic_class
+        plans.update(
+            {host: replace(plan, pacing=self.pacing, traffic_class=priority) for host, plan in self.workers.items()}
+        )
         return plans
 
 
@@ -392,7 +413,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     this_switch = topology.switch(switch)
     items: list[Item] = [
         entry(NODE_ADDRESS, {"dst_addr": int(this_switch.address)}, call("to_node")),
-        *(class_entry(dscp, priority) for dscp, priority in TRAFFIC_CLASSES.items()),
+        *class_entries(this_switch.target),
         default_action(TELEMETRY_NODE, call("identify", node_id=this_switch.device_id)),
         CloneSession(PROBE_SESSION, ((this_switch.target.cpu_port, 0),)),
     ]
@@ -407,9 +428,11 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     return state
 
 
-def class_entry(dscp: int, priority: int) -> Item:
-    """Return the entry that puts this code point into a class; code points without an entry are bulk traffic."""
-    return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=priority))
+def class_entries(target: Target, mark: int = 0) -> Iterator[Item]:
+    """Yield the entries that put code points, with `mark` added to them, into classes; all others are bulk traffic."""
+    for dscp, priority in TRAFFIC_CLASSES.items():
+        if target.job_classes or priority not in JOB_CLASSES:
+            yield entry(TRAFFIC_CLASS, {"dscp": dscp | mark}, call("set_class", priority=priority))
 
 
 def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:

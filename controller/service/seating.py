@@ -19,7 +19,7 @@ import grpc
 
 from ...errors.texts import printable
 from ...wire import control_pb2 as pb
-from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
+from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
 from ...wire.control_messages import departures_message, read_calls, read_held, read_report, to_host
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
@@ -172,6 +172,8 @@ class Seating:
             self._post(seats.job, partial(self._start, seats))
         elif not generation:
             self._seat_anew(seats, seat)
+        elif (running := self._controller.jobs.get(seats.job)) is not None:  # it may have missed a change
+            stream.send(to_host(TrafficClass(seats.job, running.spec.traffic_class)))
         if seats.started and (departed := seats.departed()) and seat.rank is not None and seat not in departed:
             stream.send(self._departures(seats, departed))  # its last stream may have broken before it was told
         return stream

@@ -107,6 +107,7 @@ class Admission:
             job.window,
             policy=self._policy,
             gradient_bytes=rounds.bytes(lanes_of(self._controller.topology)),
+            classes=(job.traffic_class,),
         )
 
     def _turn_ns(self, plan: JobPlan) -> int:

@@ -9,7 +9,7 @@ from ...emulator.fabric import Wake
 from ...hosts.congestion import WindowLaw
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
-from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
+from ...wire.control import Held, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
 from ..errors import ExperimentError
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric
@@ -48,6 +48,10 @@ class AgentRegistry:
         for (number, _), agent in self._agents.items():
             if number == job:
                 agent.host.detach(job)
+
+    def classify(self, host: str, change: TrafficClass) -> None:
+        """Change the traffic class of a core's messages; see `HostAgent.classify`."""
+        self._agents[change.job, host].classify(change)
 
     def pause(self, host: str, pause: Pause) -> Held | None:
         """Pause a core; see `HostAgent.pause`."""

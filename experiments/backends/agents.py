@@ -19,8 +19,8 @@ from ...hosts.protocol.messages import by_job
 from ...hosts.protocol.worker import WorkerCore
 from ...topologies import mac_number
 from ...wire.aggregation import AGGREGATION_PORT, generation_distance
-from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.frames import BULK_PRIORITY, Datagrams, FrameWriter, Rejects, decapsulate
+from ...wire.control import Held, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
+from ...wire.frames import BULK_PRIORITY, JOB_DSCPS, Datagrams, FrameWriter, Rejects, decapsulate
 from ...wire.int_md import INT_PORT
 from ...wire.int_messages import carry_int, embed, extract
 from .emulated import EmulatedFabric
@@ -44,6 +44,9 @@ class ProtocolCore(Protocol):
     def deadline_ns(self) -> int | None:
         """Time of the next `poll`; None: not before something arrives."""
 
+    def classify(self, change: TrafficClass) -> None:
+        """Send in another traffic class from now on."""
+
     def pause(self) -> Held:
         """Stop sending, and return the rounds held for a migration."""
         ...
@@ -66,12 +69,14 @@ class VirtualHost:
         """Frames that no core was given."""
         self._fabric = emulated.fabric
         self._address = int(host.address)
-        macs = {
+        self._ends = {
+            "source": self._address,
             "source_mac": mac_number(host.mac),
             "destination_mac": mac_number(topology.attached_switch(name).mac),
         }
-        self._writer = FrameWriter(source=self._address, **macs)
-        self._int_writer = FrameWriter(source=self._address, destination_port=INT_PORT, **macs)
+        self._writer = FrameWriter(**self._ends)
+        self._writers: dict[tuple[int, bool], FrameWriter] = {}
+        """Further writers by traffic class, and for messages that carry INT or not."""
         self._cores: dict[int, ProtocolCore] = {}
         self._timer_ns: int | None = None
 
@@ -102,6 +107,16 @@ class VirtualHost:
                     self._cores[job].receive(now_ns, part)
         self.flush()
 
+    def _writer_in(self, priority: int, *, with_int: bool) -> FrameWriter:
+        """Writer of messages in a class, which carry INT or not."""
+        if priority == BULK_PRIORITY and not with_int:
+            return self._writer
+        if (writer := self._writers.get((priority, with_int))) is None:
+            port = INT_PORT if with_int else AGGREGATION_PORT
+            writer = FrameWriter(destination_port=port, dscp=JOB_DSCPS[priority], **self._ends)
+            self._writers[priority, with_int] = writer
+        return writer
+
     def _open(self, frames: NDArray[np.uint8]) -> list[Datagrams]:
         """Parse frames of one length into datagrams; each element has one size and is not empty."""
         datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
@@ -120,8 +135,8 @@ class VirtualHost:
         now_ns = self.now_ns
         for core in self._cores.values():
             for datagrams in core.poll(now_ns):
-                writer = self._writer if datagrams.int_headers is None else self._int_writer
-                self._fabric.send(self.name, writer.encapsulate(embed(datagrams)), BULK_PRIORITY)
+                writer = self._writer_in(core.plan.traffic_class, with_int=datagrams.int_headers is not None)
+                self._fabric.send(self.name, writer.encapsulate(embed(datagrams)), core.plan.traffic_class)
         deadlines = [deadline for core in self._cores.values() if (deadline := core.deadline_ns) is not None]
         if deadlines and min(deadlines) != self._timer_ns:
             self._timer_ns = max(min(deadlines), now_ns)
@@ -150,6 +165,10 @@ class HostAgent(Generic[AnyCore]):
     def flush(self) -> None:
         """Send pending datagrams; see `VirtualHost.flush`."""
         self.host.flush()
+
+    def classify(self, change: TrafficClass) -> None:
+        """Let the core send in another traffic class."""
+        self.core.classify(change)
 
     def pause(self, pause: Pause) -> Held | None:
         """Stop the core and return the results it holds; None, without effect, for a late copy from another

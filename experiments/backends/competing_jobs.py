@@ -15,7 +15,7 @@ from ...controller.controller import Controller, Message
 from ...controller.planning.plan import lanes_of
 from ...hosts.congestion import FixedWindow
 from ...hosts.numerics.tensors import Tensor, reference_sum
-from ...wire.control import WorkerPlan
+from ...wire.control import JobReport, WorkerPlan
 from ..config.jobs import OtherJobConfig
 from ..errors import ExperimentError
 from .admission import Admission
@@ -65,13 +65,19 @@ class OtherJob:
                 raise ExperimentError(f"job {self.number}, sum {self.sums}: {worker.name} got another one than NumPy's")
         self.sums += bool(self._handles)
         self._handles = []
-        if self.config.stop is not None and now_ns >= self.config.stop:
+        if self.sums == self.config.sums or (self.config.stop is not None and now_ns >= self.config.stop):
             return False
         self._handles = [
             worker.submit(Tensor(gradient, workers=worker.workers, lanes=lanes, name="gradient"))
             for worker, gradient in zip(self.workers, gradients, strict=True)
         ]
         return True
+
+    def report(self) -> JobReport:
+        """Progress as a worker's program reports it."""
+        left = None if self.config.sums is None else self.config.sums - self.sums
+        name = self.config.search or f"job {self.number}"
+        return JobReport(step=self.sums, steps_left=left, stage=f"{name}/1", bytes=4 * self.values)
 
 
 class OtherJobs:
@@ -141,6 +147,7 @@ class OtherJobs:
                 continue
             if not job.go_on(now_ns):
                 job.due_ns = now_ns + self._latency_ns
+            self._control.after_latency(partial(self._hear, job.number, job.report()))
         if now_ns >= self.progress.next_ns:
             complete: dict[int, int] = {}
             for worker in [*trained, *self.workers(known)]:
@@ -148,6 +155,11 @@ class OtherJobs:
                 complete[number] = min(rounds, complete.get(number, rounds))
             self.progress.update(complete, now_ns)
         return min([self.progress.next_ns, *self.due_ns])
+
+    def _hear(self, number: int, report: JobReport) -> None:
+        """Have the controller receive a report, if the job still runs."""
+        if number in self._controller.jobs:
+            self._controller.jobs[number].reports.add(report, self._control.now_ns)
 
     async def admit_or_finish(self, job: OtherJob, now_ns: int) -> None:
         """Have the controller admit an arriving job, or finish a leaving one."""

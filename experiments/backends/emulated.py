@@ -21,13 +21,14 @@ import numpy as np
 from ...controller.p4runtime.session import SwitchSession
 from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
+from ...emulator.port import MinimumShare
 from ...emulator.switch import Switch
 from ...p4src import json_of
 from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.mininet.scratch import scratch_folder
 from ...topologies.targets import Target
-from ...wire.frames import BULK_PRIORITY, encapsulate
+from ...wire.frames import BULK_PRIORITY, JOB_CLASSES, encapsulate
 from ...wire.int_shim import Presence
 from ..config.background import DISCARD_PORT
 from ..config.fabric import refuse_chips
@@ -78,9 +79,12 @@ class EmulatedFabric:
         ExperimentError for a chip.
         """
         refuse_chips(topology, topology.name)
+        share = min((switch.target.minimum_share for switch in topology.switches), default=0.0)
+        minimum = MinimumShare(BULK_PRIORITY, max(JOB_CLASSES), share) if share else None
         self.topology = topology
         self._longest: dict[Endpoint, int] = {}
         """Maximum depths per port of switches since they were last read."""
+        self._class_depths: dict[tuple[Endpoint, int], int] = {}
         self.fabric, self.switches = build_fabric(
             topology,
             seed=seed,
@@ -88,7 +92,7 @@ class EmulatedFabric:
             poll_ns=poll_ns,
             sinks=sinks,
             make=make,
-            **link,
+            **{"minimum_share": minimum, **link},
         )
 
     def serve(self, folder: Path | None = None) -> P4RuntimeServer:
@@ -149,15 +153,27 @@ class EmulatedFabric:
         return load
 
     def pop_longest_queues(self) -> dict[Endpoint, int]:
-        """Return the maximum packets in each switch port's data queue since the last call, over all enqueues."""
-        longest = {
-            end: self.switches[end.node].port_queues(end.port)[BULK_PRIORITY].max_depth_packets
-            for end in self.topology.directed_links
-            if end.node in self.switches
-        }
+        """Return the maximum packets in each switch port's bulk queue since the last call, over all enqueues."""
+        longest = {}
+        for end in self.topology.directed_links:
+            if end.node in self.switches:
+                queues = self.switches[end.node].port_queues(end.port)
+                longest[end] = queues[BULK_PRIORITY].max_depth_packets
+                for priority in JOB_CLASSES[1:]:
+                    if held := queues[priority].max_depth_packets:
+                        self._class_depths[end, priority] = max(held, self._class_depths.get((end, priority), 0))
         self.fabric.reset_maxima()
         self._longest = {end: max(held, self._longest.get(end, 0)) for end, held in longest.items()}
         return longest
+
+    def pop_class_depths(self) -> dict[tuple[Endpoint, int], int]:
+        """Return the maximum packets in each queue of a class above bulk since the last call.
+
+        Keys are egress port and priority.
+        """
+        self.pop_longest_queues()
+        depths, self._class_depths = self._class_depths, {}
+        return depths
 
     def links(self) -> Iterator[LinkFigures]:
         """Yield every directed link, since time began."""

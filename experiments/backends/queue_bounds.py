@@ -40,6 +40,7 @@ class QueuePromises:
         take_longest: Callable[[], Mapping[Endpoint, int]],
         note: Callable[[str], object] = lambda _: None,
         late_ns: int = 0,
+        pop_class_depths: Callable[[], Mapping[tuple[Endpoint, int], int]] = dict,
     ) -> None:
         """Start without bounds.
 
@@ -48,15 +49,21 @@ class QueuePromises:
             take_longest: Returns the most packets that each queue held since the last call; may be `late_ns` old.
             note: Receives the reasons why queues have no bound.
             late_ns: Age of `take_longest`'s figures, at most.
+            pop_class_depths: Returns the same for queues of classes above bulk, by egress port and priority.
         """
         self._windows = windows
         self._take_longest = take_longest
         self._note = note
         self._late_ns = late_ns
+        self._pop_class_depths = pop_class_depths
+        self._class_bounds: Mapping[tuple[Endpoint, int], int] = {}
+        self.class_promised: dict[tuple[Endpoint, int], int] = {}
+        """Loosest bounds of queues of classes above bulk, by egress port and priority."""
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
         self._loosest: dict[Endpoint, float] = {}
         self._broken: dict[Endpoint, Excess] = {}
+        self._broken_classes: dict[tuple[Endpoint, int], Excess] = {}
         self._announced = False
         self.said: list[tuple[int, str]] = []
         """All bounds in words, with the times at which they were computed."""
@@ -71,9 +78,12 @@ class QueuePromises:
         promised = {p.link: math.inf if p.bound_packets is None else p.bound_packets for p in self._changes.known}
         if now_ns < self._windows.obeyed_ns + self._late_ns:
             promised = {link: max(bound, self._in_force.get(link, 0)) for link, bound in promised.items()}
-        if promised != self._in_force:
+        class_bounds = self._windows.class_bounds
+        if promised != self._in_force or class_bounds != self._class_bounds:
             self._check(now_ns)
-            self._in_force = promised
+            self._in_force, self._class_bounds = promised, class_bounds
+            for queue, packets in class_bounds.items():
+                self.class_promised[queue] = max(packets, self.class_promised.get(queue, 0))
             self._loosest.update((end, max(bound, self._loosest.get(end, 0))) for end, bound in promised.items())
 
     def announce(self) -> None:
@@ -99,7 +109,9 @@ class QueuePromises:
         """
         self._check(now_ns)
         worst_first = sorted(self._broken.items(), key=lambda item: (item[1].bound - item[1].packets, item[0]))
-        return [f"{link} {excess.text}{self._declared(link)}" for link, excess in worst_first]
+        lines = [f"{link} {excess.text}{self._declared(link)}" for link, excess in worst_first]
+        classes = sorted(self._broken_classes.items())
+        return lines + [f"{link}, class {priority}, {excess.text}" for (link, priority), excess in classes]
 
     @property
     def refusals(self) -> list[str]:
@@ -116,3 +128,8 @@ class QueuePromises:
             before = self._broken.get(link)
             if longest > bound and (before is None or longest - bound > before.packets - before.bound):
                 self._broken[link] = Excess(longest, bound, now_ns)
+        for queue, longest in self._pop_class_depths().items():
+            bound = self._class_bounds.get(queue, math.inf)
+            known = self._broken_classes.get(queue)
+            if longest > bound and (known is None or longest > known.packets):
+                self._broken_classes[queue] = Excess(longest, bound, now_ns)

@@ -94,6 +94,11 @@ class RunFigures:
         return self._bounds.promised
 
     @property
+    def class_promised(self) -> dict[tuple[Endpoint, int], int]:
+        """Loosest bounds of queues of classes above bulk, by egress port and priority, in packets."""
+        return self._bounds.class_promised
+
+    @property
     def promises(self) -> list[tuple[int, str]]:
         """All bounds in words, or the reasons that there were none, with their times."""
         return self._bounds.said

@@ -17,7 +17,7 @@ from typing import Final
 
 from ...controller.controller import Controller, Message
 from ...emulator.p4runtime import P4RuntimeServer
-from ...wire.control import Pause, Resume
+from ...wire.control import Pause, Resume, TrafficClass
 from ..errors import ExperimentError
 from .agent_registry import AgentRegistry
 from .emulated import EmulatedFabric
@@ -87,6 +87,8 @@ class VirtualControl:
             case Resume(plan) as resume:
                 self._agents.resume(host, resume)
                 self._answer(plan.job, lambda: moves.resumed(plan.job, host, plan.generation, self._fabric.now_ns))
+            case TrafficClass() as change:
+                self._agents.classify(host, change)
             case other:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
 

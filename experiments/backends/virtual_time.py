@@ -217,6 +217,9 @@ class Cluster:
             together=strategy.jointly,
             improvement=control.gain,
             dwell_ns=control.dwell,
+            order=control.order or "fair",
+            order_ns=control.solve_interval,
+            apply_order=control.order is not None,
             retry_ns=50 * control.latency + 1_000_000,
             stuck_ns=STALLED_NS,
             host_lease_ns=beats.lease if beats is not None else None,
@@ -229,7 +232,12 @@ class Cluster:
         """Make the parts that need the controller."""
         config, controller, latency_ns = self.config, self.controller, self.config.control.latency
         self._control = VirtualControl(controller, self.emulated, rpc, self.agents, self._events, latency_ns)
-        self._bounds = QueuePromises(controller.windows, self.emulated.pop_longest_queues, self._note)
+        self._bounds = QueuePromises(
+            controller.windows,
+            self.emulated.pop_longest_queues,
+            self._note,
+            pop_class_depths=self.emulated.pop_class_depths,
+        )
         controller.bounded.append(self._bounds.note)
         self.heartbeats = None
         if config.heartbeats is not None:

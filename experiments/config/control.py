@@ -20,5 +20,7 @@ class ControlConfig(Section):
     """Minimum time between two moves of a job."""
     latency: Duration = 100_000
     """Delay of a message between the controller and a host, one way."""
+    order: str | None = None
+    """Order of running jobs, whose traffic classes they take; None: each job keeps its own class."""
     gain: float = Field(0.15, ge=0, lt=1)
     """A running job is moved when the predicted completion time falls by more than this share."""

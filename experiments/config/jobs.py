@@ -7,6 +7,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from ...controller.placement.multi_job.multi_tree import MAX_STRIPES
+from ...wire.frames import BULK_PRIORITY, JOB_CLASSES
 from .sections import Duration, Section
 
 LARGEST_WINDOW: Final = 512
@@ -22,6 +23,8 @@ class Participants(Section):
     """W: most rounds in flight."""
     slots: int = Field(32, ge=2, le=2 * LARGEST_WINDOW)
     """S: aggregation slots of the job in each of its switches, a power of two, at least 2 W."""
+    traffic_class: int = Field(BULK_PRIORITY, ge=min(JOB_CLASSES), le=max(JOB_CLASSES))
+    """Class of its messages: 1 is bulk traffic, 5 goes before all other jobs."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -83,6 +86,12 @@ class OtherJobConfig(Participants):
     """When it asks the controller to be taken in; not before the trained job is."""
     stop: Duration | None = None
     """Time from which it begins no further sum, and leaves after the current one; with None it stays."""
+    sums: int | None = Field(None, ge=1)
+    """Sums after which it leaves; with None it stays until `stop`."""
+    search: str = Field("", max_length=32, pattern=r"^[^/]*$")
+    """Search that it is a part of. Jobs of one search are one cojob of the controller's order, and their sums are the
+    steps of its stage.
+    """
     obeys: bool = True
     """True if its workers keep to the windows that switches allow; false: they always send as much as `window` states,
     which is not part of any allowance, and are policed.

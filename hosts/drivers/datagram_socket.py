@@ -102,10 +102,11 @@ class DatagramSocket:
             batches.append(Datagrams(addresses[rows], self._buffer[rows, :size]))
         return batches
 
-    def send(self, datagrams: Datagrams) -> None:
+    def send(self, datagrams: Datagrams, dscp: int | None = None) -> None:
         """Send a batch. Datagrams that cannot be sent are dropped and counted one by one; OSError if the socket itself
-        fails.
+        fails. `dscp` is their code point; None: the socket's.
         """
+        self._out.set_tos(None if dscp is None else dscp << DSCP_SHIFT)
         payload = np.ascontiguousarray(datagrams.payload)
         for start in range(0, len(payload), BATCH):
             rows = payload[start : start + BATCH]

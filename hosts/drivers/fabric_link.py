@@ -50,7 +50,9 @@ class FabricLink:
         self._rings = FrameRings(memory)
         os.close(memory)
         self._writer_of = partial(FrameWriter, source=self.address, source_mac=mac, destination_mac=gateway, port=port)
-        self._writer = self._writer_of(dscp=dscp)
+        self._writers = {dscp: self._writer_of(dscp=dscp)}
+        """Writers by code point."""
+        self._dscp = dscp
         self._head = self._taken = 0
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
@@ -61,7 +63,7 @@ class FabricLink:
 
     def set_dscp(self, dscp: int) -> None:
         """Send with another code point than the fabric's for this link."""
-        self._writer = self._writer_of(dscp=dscp)
+        self._dscp = dscp
 
     @classmethod
     def connect(cls, path: str) -> FabricLink:
@@ -128,8 +130,11 @@ class FabricLink:
             batches += [self._opened(rows[lengths == size], size) for size in sizes[np.argsort(first)].tolist()]
         return [batch for batch in batches if len(batch)]
 
-    def send(self, datagrams: Datagrams) -> None:
-        """Send a batch."""
+    def send(self, datagrams: Datagrams, dscp: int | None = None) -> None:
+        """Send a batch. `dscp` is its code point; None: the link's."""
+        code_point = self._dscp if dscp is None else dscp
+        if (writer := self._writers.get(code_point)) is None:
+            writer = self._writers[code_point] = self._writer_of(dscp=code_point)
         total, size = datagrams.payload.shape
         length = FRAME_HEADER_BYTES + size
         room = ROWS - (self._head - int(self._rings.words[IN_TAIL]))
@@ -140,7 +145,7 @@ class FabricLink:
             count = min(fitting - sent, ROWS - start)
             rows = self._rings.inbound[start : start + count]
             part = Datagrams(datagrams.addresses[sent : sent + count], datagrams.payload[sent : sent + count])
-            self._writer.encapsulate(part, rows[:, FRAME_AT : FRAME_AT + length])
+            writer.encapsulate(part, rows[:, FRAME_AT : FRAME_AT + length])
             lengths_of(rows)[:] = length
             self._head += count
             sent += count

@@ -24,7 +24,7 @@ import grpc
 from ...errors.texts import printable
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
-from ...wire.control import Abort, Departure, JobReport, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from ...wire.control import Abort, Departure, JobReport, Pause, Resume, Resumed, ServerPlan, TrafficClass, WorkerPlan
 from ...wire.control_channel import Tls
 from ...wire.control_messages import ATTEND, ToHostMessage, from_host, read_departures, read_to_host, report_message
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
@@ -380,6 +380,9 @@ class MembershipStream:
                     if self._sender is not None:
                         self._sender.send_now()
                 return from_host(Resumed(self.job, self.endpoint.core.plan.generation))
+            case TrafficClass():
+                if self.endpoint is not None:
+                    self.endpoint.classify(content)
             case Pause(_, generation):
                 if self.endpoint is not None and generation == self.endpoint.core.plan.generation:
                     return from_host(self.endpoint.pause())

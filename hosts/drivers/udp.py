@@ -21,7 +21,7 @@ from typing import Final, Protocol, Self
 from numpy.typing import ArrayLike
 
 from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
-from ...wire.control import Held, Resume
+from ...wire.control import Held, Resume, TrafficClass
 from ...wire.frames import Datagrams
 from ..errors import AllreduceTimeout, CallMismatch, EndpointClosed, HostError
 from ..numerics.tensors import Reduced, Tensor
@@ -52,6 +52,10 @@ class Core(Protocol):
     @property
     def plan(self) -> HasJob:
         """Plan that the core follows."""
+
+    @property
+    def dscp(self) -> int | None:
+        """Code point of its datagrams; None: the socket's."""
 
     @property
     def settled(self) -> int:
@@ -242,15 +246,16 @@ class UdpHost:
                 if job not in due and (deadline := endpoint.core.deadline_ns) is not None and deadline <= now:
                     due[job] = endpoint.core
             for core in due.values():
-                out += core.poll(now)
+                dscp = core.dscp
+                out += [(datagrams, dscp) for datagrams in core.poll(now)]
             delays = (
                 {job: endpoint.core.batching_delay_ns for job, endpoint in self._endpoints.items()} if heard else {}
             )
             self.changed.notify_all()
             if sum(endpoint.core.settled for endpoint in self._endpoints.values()) > before:
                 self.settled.notify_all()
-        for datagrams in out:
-            self.socket.send(datagrams)
+        for datagrams, dscp in out:
+            self.socket.send(datagrams, dscp)
         # cores with nothing in flight report 0, which says nothing about the others
         wanted = [delay for job, delay in delays.items() if delay or job in heard]
         return min(*wanted, _LONGEST_BATCHING_DELAY_NS) if wanted else 0
@@ -311,6 +316,11 @@ class UdpEndpoint:
         with self.changed:
             self.core.resume(resume)
             self.wake()
+
+    def classify(self, change: TrafficClass) -> None:
+        """Send in another traffic class; see the core's `classify`."""
+        with self.changed:
+            self.core.classify(change)
 
     def fail(self, error: HostError) -> None:
         """End this endpoint: all waits for it, present or future, raise `error`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ...wire.aggregation import FAN_IN, GENERATIONS, LANES
-from ...wire.control import KEY_BYTES, Resume, ServerPlan, WorkerPlan
+from ...wire.control import KEY_BYTES, Resume, ServerPlan, TrafficClass, WorkerPlan
+from ...wire.frames import JOB_CLASSES
 from ..errors import InvalidPlan
 
 _KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
@@ -37,6 +39,30 @@ def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan 
             f"{who} is not paused; pause it before generation {plan.generation}", place=f"job {plan.job}", value=who
         )
     return plan
+
+
+def plan_in_class(plan: Plan, change: TrafficClass) -> Plan:
+    """Return the plan with another traffic class.
+
+    Raises:
+        InvalidPlan: The change is for another job, or the class is not one of jobs.
+    """
+    if change.job != plan.job:
+        raise InvalidPlan(
+            f"a change of class is for job {change.job}", place=f"job {plan.job}: traffic_class", value=change.job
+        )
+    changed = replace(plan, traffic_class=change.priority)
+    _check_class(f"job {plan.job}", changed)
+    return changed
+
+
+def _check_class(who: str, plan: WorkerPlan | ServerPlan) -> None:
+    if plan.traffic_class not in JOB_CLASSES:
+        raise InvalidPlan(
+            f"{plan.traffic_class} is not in {min(JOB_CLASSES)}…{max(JOB_CLASSES)}",
+            place=f"{who}: traffic_class",
+            value=plan.traffic_class,
+        )
 
 
 def check_worker_plan(plan: WorkerPlan, previous: WorkerPlan | None = None) -> None:
@@ -106,6 +132,7 @@ def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan 
             place=f"{who}: key",
             value=len(plan.key),
         )
+    _check_class(who, plan)
     if previous is None:
         return
     for field in ("job", "workers", "lanes"):

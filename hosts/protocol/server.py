@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import MessageType, round_near
-from ...wire.control import Held, Resume, ServerPlan
-from ...wire.frames import Datagrams
+from ...wire.control import Held, Resume, ServerPlan, TrafficClass
+from ...wire.frames import JOB_DSCPS, Datagrams
 from ..array_types import IntArray
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .fetching import answer_fetches
 from .messages import Messages, MessageWriter, open_messages, reduce_into, rows_of
-from .plans import check_server_plan, next_plan
+from .plans import check_server_plan, next_plan, plan_in_class
 from .rounds import NO_ROUND, RoundStore
 
 _RESULT_OF: Final = {
@@ -250,6 +250,19 @@ class ParameterServerCore:
         first += int((~self._store.holds(recent)).argmax())
         kept = self._store.round
         return Held(self.plan.generation, first, frozenset(kept[kept > first].tolist()))
+
+    @property
+    def dscp(self) -> int:
+        """Code point of its messages, by the job's traffic class."""
+        return JOB_DSCPS[self.plan.traffic_class]
+
+    def classify(self, change: TrafficClass) -> None:
+        """Send in another traffic class from now on, paused or not.
+
+        Raises:
+            InvalidPlan: The class is not one of jobs.
+        """
+        self.plan = plan_in_class(self.plan, change)
 
     def resume(self, resume: Resume) -> None:
         """Continue with a new plan. The workers fetch final rounds; contributions to them have ended.

@@ -93,6 +93,8 @@ class TransportCore:
         self.plan = plan
         self.options = options or TransportOptions()
         self.counters = TransportCounters()
+        self.dscp: int | None = None
+        """Code point of its datagrams: the socket's."""
         self.settled = 0
         """Number of calls with an outcome."""
         self._is_closing = self._has_told = False

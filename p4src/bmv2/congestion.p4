@@ -3,7 +3,7 @@
  *
  *   Policing   (port, class) ─policers─▶ bucket ─▶ fill_bucket ─conforms─▶ go on
  *                                                      └─does not──▶ drop: `policed`
- *   Marking    bulk packet of a bounded port ─marking─▶ depth, sojourn, virtual queue
+ *   Marking    packet in a job's class, bounded port ─marking─▶ depth, sojourn, virtual queue
  *                  none is over ─▶ window ≤ what the queue allows
  *                  any is over ──▶ window ≤ what the queue allows when it is congested, congestion flag, CE on ECT
  *
@@ -13,6 +13,9 @@
 
 /* Class of all that has no entry in traffic_class: one above that of a chip, so that lower effort goes behind it. */
 const bit<3> BULK_CLASS = BULK_PRIORITY + 1;
+/* The two classes that jobs have no part in; all others have queue bounds. */
+const bit<3> LOWER_EFFORT_CLASS = 0;
+const bit<3> CONTROL_CLASS = 7;
 
 control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     @id(BUCKETS_REGISTER_ID)
@@ -40,7 +43,7 @@ control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadat
         }
         actions = { police; @defaultonly NoAction; }
         const default_action = NoAction;
-        size = 2 * BUCKETS;
+        size = 8 * PORTS;
     }
 
     /* What does not conform takes nothing from the bucket. */
@@ -140,8 +143,9 @@ control Marking(inout headers_t hdr, in standard_metadata_t standard_metadata) {
     }
 
     apply {
-        // the depth is read at enqueue, as DCTCP's analysis has it; only the bulk class is bounded
-        if (standard_metadata.priority == BULK_CLASS && marking.apply().hit) {
+        // the depth is read at enqueue, as DCTCP's analysis has it; only jobs' classes are bounded, bulk among them
+        if (standard_metadata.priority != LOWER_EFFORT_CLASS && standard_metadata.priority != CONTROL_CLASS
+            && marking.apply().hit) {
             fill_virtual_queue();
             if (depth_left == 0 || sojourn_left == 0 || virtual_left == 0) {
                 if (hdr.aggregation.isValid()) {

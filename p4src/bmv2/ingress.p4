@@ -150,6 +150,11 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else {
             set_class(BULK_CLASS);
         }
+        // the classes of jobs are for messages; everything else in them is bulk traffic
+        if (standard_metadata.priority != LOWER_EFFORT_CLASS && standard_metadata.priority != CONTROL_CLASS
+            && !hdr.aggregation.isValid()) {
+            set_class(BULK_CLASS);
+        }
 
         if (standard_metadata.parser_error != error.NoError) {
             refuse(DROP_TRUNCATED);

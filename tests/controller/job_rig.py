@@ -32,7 +32,7 @@ from weir.hosts import ParameterServerCore, WorkerCore, WorkerOptions, reference
 from weir.p4src import FABRIC_JSON
 from weir.topologies.model import Topology
 from weir.topologies.routing import Routes
-from weir.wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.control import Abort, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
 
 MS = 1_000_000
 
@@ -222,6 +222,8 @@ class JobRig:
             case Resume() as resume if agent is not None:
                 agent.resume(resume)
                 self.controller.moves.resumed(number, host.name, resume.plan.generation, self.fabric.now_ns)
+            case TrafficClass() as change if agent is not None:
+                agent.classify(change)
             case Abort(_, reason):
                 self.aborted[host.name] = reason
 

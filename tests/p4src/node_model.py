@@ -310,7 +310,7 @@ class NodeModel:
         for replica_port, rid in self.tables.groups.get(packet.group, []):
             copy = Packet(packet.frame(), port)
             copy.lanes, copy.rest = packet.lanes, packet.rest
-            copy.rid, copy.priority, copy.frame_bytes = rid, packet.priority, packet.frame_bytes
+            copy.rid, copy.priority = rid, packet.priority
             sent += self._egress(copy, replica_port, now_us)
         return sent
 
@@ -322,6 +322,8 @@ class NodeModel:
             raise Dropped("bad_checksum")
         if packet.ip:
             packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 1)
+            if 1 < packet.priority <= 5 and packet.aggregation is None:
+                packet.priority = 1
         if packet.out_port is not None:
             port: int | None = packet.out_port
         elif packet.ip is None:
@@ -504,7 +506,7 @@ class NodeModel:
             assert packet.ip is not None
             packet.ip[9] = address
             packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
-        if port in self.tables.marking and packet.priority == 1:
+        if port in self.tables.marking and 1 <= packet.priority <= 5:
             self._mark(packet, port, self.tables.marking[port], now_us)
         checksum = packet.udp[3] if packet.udp else 0
         stack = self._telemetry(packet, port, now_us)
@@ -519,8 +521,9 @@ class NodeModel:
         return [(port, frame)]
 
     def _mark(self, packet: Packet, port: int, bound: Bound, now_us: int) -> None:
+        length = len(packet.frame())  # headers that ingress has added or removed count, as simple_switch has it
         now = (now_us + self.wait_us) << 16
-        level = max(0, self.virtual_queues.get(port, 0) - now) + packet.frame_bytes * bound.byte_cost
+        level = max(0, self.virtual_queues.get(port, 0) - now) + length * bound.byte_cost
         self.virtual_queues[port] = now + level
         congested = self.depth >= bound.threshold or self.wait_us >= bound.sojourn or level >= bound.backlog
         if packet.aggregation:

@@ -37,7 +37,7 @@ def host_mac(address: int) -> int:
 
 def tables() -> Tables:
     """Jobs INNER (slots 0…3), ROOT (4…7) and LONE (8…11) in GENERATION and the three after it."""
-    result = Tables(addresses={SWITCH}, node_id=1, classes={8: 0, 48: 7, 56: 7})
+    result = Tables(addresses={SWITCH}, node_id=1, classes=dict(frames.TRAFFIC_CLASSES))
     for generation in range(GENERATION, GENERATION + 4):
         result.jobs[INNER, generation] = Job(0, SLOTS, CHILDREN, parent=PARENT, parent_bit=1 << 31)
         result.jobs[ROOT, generation] = Job(SLOTS, SLOTS, CHILDREN, group=GROUP)

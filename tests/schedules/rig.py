@@ -155,7 +155,7 @@ class ScheduleRig:
     async def admit(self, spec: JobSpec) -> None:
         """Start a job, and the agents of its hosts."""
         for message in await self.controller.admit(spec, self.now_ns):
-            assert not isinstance(message.content, Pause | Resume | Abort)
+            assert isinstance(message.content, WorkerPlan | ServerPlan)
             self._start(message.host, message.content, self.pace.first_round)
         for name in spec.hosts:
             seat = spec.job, name

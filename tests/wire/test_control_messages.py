@@ -6,6 +6,7 @@ import importlib.util
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from weir.wire.control import (
     Resume,
     Resumed,
     ServerPlan,
+    TrafficClass,
     WorkerPlan,
 )
 from weir.wire.control_channel import check_address, default_address, is_private
@@ -39,6 +41,7 @@ from weir.wire.control_messages import (
     to_host,
 )
 from weir.wire.errors import WireError
+from weir.wire.frames import BULK_PRIORITY, JOB_CLASSES
 
 WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14, 64, (1, 0xFFFF_FFFF), "9f" * 32)
 SERVER = ServerPlan(
@@ -60,6 +63,7 @@ def test_the_code_is_generated_from_the_messages_as_they_stand(tmp_path: Path) -
         WORKER,
         SERVER,
         ServerPlan(1, 2, 64, (), 3),
+        TrafficClass(65_535, 5),
         Pause(7, 255),
         Resume(WORKER),
         Resume(SERVER, (FinalRound(0, 1), FinalRound(1 << 40, 0xFFFF_FFFF))),
@@ -68,6 +72,21 @@ def test_the_code_is_generated_from_the_messages_as_they_stand(tmp_path: Path) -
 )
 def test_the_controllers_messages_arrive_whole(value: ToHostMessage) -> None:
     assert read_to_host(pb.ToHost.FromString(to_host(value).SerializeToString())) == value
+
+
+@pytest.mark.parametrize("plan", [WORKER, SERVER])
+def test_plans_keep_their_traffic_class(plan: WorkerPlan | ServerPlan) -> None:
+    """Equal plans may differ in it, so it is compared apart; a controller that names none means bulk."""
+    for priority in JOB_CLASSES:
+        message = pb.ToHost.FromString(to_host(replace(plan, traffic_class=priority)).SerializeToString())
+        read = read_to_host(message)
+        assert isinstance(read, WorkerPlan | ServerPlan)
+        assert read.traffic_class == priority
+    message.Clear()
+    message.worker_plan.job = 1
+    unnamed = read_to_host(message)
+    assert isinstance(unnamed, WorkerPlan)
+    assert unnamed.traffic_class == BULK_PRIORITY
 
 
 def test_a_hosts_answers_arrive_whole() -> None:

@@ -184,9 +184,17 @@ def interface(end: Endpoint) -> str:
     return str(end) if end.port else f"{end.node}-eth0"
 
 
-def _without_clone_classes(topology: Topology) -> Topology:
-    """The fabric with switches whose P4Runtime server takes no class of a clone, as that of simple_switch_grpc."""
-    switches = (replace(switch, target=replace(switch.target, clone_classes=False)) for switch in topology.switches)
+def _with_switches_of(topology: Topology, kind: SwitchKind) -> Topology:
+    """The fabric with switches as processes of this kind.
+
+    Their ports have strict priorities, without a minimum share. The P4Runtime server of simple_switch_grpc takes no
+    class of a clone.
+    """
+    clone_classes = kind == SwitchKind.WEIR
+    switches = (
+        replace(switch, target=replace(switch.target, clone_classes=clone_classes, minimum_share=0.0))
+        for switch in topology.switches
+    )
     return replace(topology, switches=tuple(switches))
 
 
@@ -222,7 +230,7 @@ class MininetFabric:
             hosts: Hosts with a custom set-up.
             device_ids: P4Runtime device ids that differ from the topology's.
         """
-        self.topology = topology if kind == SwitchKind.WEIR else _without_clone_classes(topology)
+        self.topology = _with_switches_of(topology, kind)
         """The fabric as its switches are."""
         self.kind = kind
         self.addresses: Mapping[str, str] = {} if first_grpc_port is None else _ports(topology, first_grpc_port)

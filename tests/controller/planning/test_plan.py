@@ -67,6 +67,10 @@ def test_a_switch_without_jobs_routes_and_sinks_probes() -> None:
     assert base_state(FABRIC, ROUTES, "s1").lines() == {
         "node_address dst_addr=10.255.0.1 -> to_node()",
         "traffic_class dscp=8 -> set_class(priority=0)",
+        "traffic_class dscp=16 -> set_class(priority=2)",
+        "traffic_class dscp=24 -> set_class(priority=3)",
+        "traffic_class dscp=32 -> set_class(priority=4)",
+        "traffic_class dscp=40 -> set_class(priority=5)",
         "traffic_class dscp=48 -> set_class(priority=7)",
         "traffic_class dscp=56 -> set_class(priority=7)",
         "node default -> identify(node_id=1)",

@@ -58,6 +58,21 @@ def test_batches_beyond_a_system_call_arrive_whole_and_in_order(
     assert there.receive() == []
 
 
+def test_each_batch_has_its_own_code_point(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    """Batches of several classes over one socket, as the kernel shows their TOS octets to a plain receiver."""
+    here, there = pair
+    with socket.socket(fileno=os.dup(there.fileno())) as receiver:
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.settimeout(10)
+        dscps = [None, 40, 40, 0, 16, None]
+        for dscp in dscps:
+            here.send(to(THERE, rows(2, HEADER_BYTES)), dscp)
+        seen = [receiver.recvmsg(2048, 64)[1] for _ in range(2 * len(dscps))]
+    assert [[control[-1][0] for control in message] for message in seen] == [
+        [(dscp or 0) << 2] for dscp in dscps for _ in range(2)
+    ]
+
+
 def test_rows_of_a_larger_array_are_sent_as_they_are(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
     here, there = pair
     payload = rows(9, MESSAGE_BYTES)

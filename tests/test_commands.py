@@ -234,6 +234,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir controller FILE --order grouper": (
         "tests/cli/test_jobs_command.py::test_jobs_are_shown_with_class_order_stage_and_reason"
     ),
+    "weir controller FILE --order grouper --apply-order": (
+        "tests/controller/jobs/test_job_classes.py::test_jobs_take_the_classes_of_their_order"
+    ),
     "weir search FILE --processes": (
         "tests/experiments/search/test_search_command.py::test_processes_reach_the_accuracies_of_virtual_time"
     ),

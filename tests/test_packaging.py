@@ -169,6 +169,20 @@ def test_the_pytest_plugin_comes_with_the_package(full: Path, tmp_path: Path) ->
     assert "1 passed" in output_of(full / "bin" / "python", "-m", "pytest", "-q", cwd=tmp_path)
 
 
+@pytest.mark.long
+def test_a_strict_editable_install_has_its_types(tmp_path: Path) -> None:
+    """The usual editable install is an import hook, which type checkers do not follow."""
+    source = Path(shutil.copytree(ROOT, tmp_path / "weir", ignore=leave_out))
+    code = (
+        "import sys; from setuptools import build_meta; "
+        "print(build_meta.build_editable(sys.argv[1], {'editable_mode': 'strict'}))"
+    )
+    wheel = tmp_path / output_of(sys.executable, "-c", code, tmp_path, cwd=source).splitlines()[-1]
+    python = environment(tmp_path / "venv", wheel) / "bin" / "python"
+    words = ["-m", "mypy", "--python-executable", python, "--follow-imports=skip", "--cache-dir", tmp_path / "cache"]
+    output_of(sys.executable, *words, "-c", "import weir", cwd=tmp_path)  # else import-not-found
+
+
 def test_users_without_a_clone_get_and_run_the_examples(full: Path, tmp_path: Path) -> None:
     output_of(full / "bin" / "weir", "examples", cwd=tmp_path)
     checked = output_of(full / "bin" / "weir", "topology", "check", "examples/two_racks.yaml", cwd=tmp_path)

@@ -36,7 +36,7 @@ from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.control import KEY_BYTES, JobReport, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, read_report, read_to_host, report_message
-from weir.wire.frames import DSCP_CONTROL
+from weir.wire.frames import BULK_PRIORITY, DSCP_CONTROL
 
 WORKERS = ["h1", "h2"]
 SERVER = "h3"
@@ -650,6 +650,22 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
         assert (await host.hear("abort")).reason == says
         assert await host.end() == (grpc.StatusCode.OK, "")
     assert service.controller.jobs == {}
+
+
+async def test_hosts_hear_of_a_new_class_and_again_when_they_return(service: ServiceRig) -> None:
+    """A host whose stream was broken may have missed the change."""
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        assert (await host.hear("worker_plan")).traffic_class == BULK_PRIORITY
+        await host.say(resumed=pb.Resumed(generation=1))
+    service.controller.classify(registration.job, 4, 0)
+    for host in hosts:
+        assert (await host.hear("traffic_class")).priority == 4
+    hosts[0].call.cancel()
+    again = service.host()
+    await again.say(join=pb.Join(job=registration.job, token=registration.seats[0].token, generation=1))
+    assert (await again.hear("traffic_class")).priority == 4
 
 
 async def test_a_host_seated_again_gets_the_same_plan() -> None:

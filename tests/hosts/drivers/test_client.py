@@ -48,8 +48,9 @@ from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
-from weir.wire.control import Abort, Child, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.control import Abort, Child, Departure, Held, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
 from weir.wire.control_messages import SERVICE, departures_message, from_host, read_held, to_host
+from weir.wire.frames import BULK_PRIORITY, JOB_DSCPS
 from weir.wire.heartbeat import HEARTBEAT_PORT, Heartbeat, is_from
 
 WORKER, SERVER = int(IPv4Address("127.0.11.1")), int(IPv4Address("127.0.11.2"))
@@ -299,6 +300,33 @@ def test_an_invalid_time_out_in_the_environment_is_refused(text: str, monkeypatc
     monkeypatch.setenv("WEIR_TIMEOUT", text)
     with raises(JoinRefused, place="WEIR_TIMEOUT", value=text):
         join("127.0.0.1:1", 7, "secret")
+
+
+def test_a_worker_sends_in_the_class_that_it_is_given(service: StandIn, server: UdpEndpoint) -> None:
+    told, looked, seen = threading.Event(), threading.Event(), []
+
+    def work() -> float:
+        with Membership(service.address, 7, "secret", linger_s=0, **HERE) as membership:
+            core = membership._streams[0].endpoint.core  # type: ignore[union-attr]
+            for _ in range(3):
+                assert told.wait(ANSWER_S)
+                told.clear()
+                seen.append((core.plan.traffic_class, core.dscp))
+                looked.set()
+            return float(membership.communicator.allreduce(np.ones(300, np.float32))[0])
+
+    total = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(replace(PLAN, traffic_class=2)))
+    stand.hear("resumed")
+    for priority in (2, 5, BULK_PRIORITY):
+        stand.tell(to_host(TrafficClass(7, priority)), to_host(PLAN))
+        stand.hear("resumed")  # the answer to the plan, which it follows already
+        told.set()
+        assert looked.wait(ANSWER_S)
+        looked.clear()
+    assert total.result(ANSWER_S) == 1.0
+    assert seen == [(priority, JOB_DSCPS[priority]) for priority in (2, 5, BULK_PRIORITY)]
 
 
 def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:

@@ -29,6 +29,14 @@ They are typed here because `--help` imports no module that defines them; a test
 class Groups(TyperGroup):
     """Lists commands by their groups, in the order in which they were registered."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a refused value is named in the error, with what is allowed."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _refusal(error.__cause__) or error.message
+            raise
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups, a section each."""
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -41,6 +49,25 @@ class Groups(TyperGroup):
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _refusal(cause: object) -> str:
+    """Return the value that typer's parser (pydantic) refused, and what is allowed; "" for other causes."""
+    if not hasattr(cause, "errors"):
+        return ""
+    detail = cause.errors()[0]
+    value, limits = detail["input"], detail.get("ctx", {})
+    match detail["type"]:
+        case "int_parsing" | "int_from_float":
+            return f'"{value}" is not a whole number'
+        case "float_parsing":
+            return f'"{value}" is not a number; write it like 0.5'
+        case "greater_than_equal":
+            return f"{value} is too small; write {limits['ge']:g} or more"
+        case "less_than_equal":
+            return f"{value} is too large; write {limits['le']:g} or less"
+        case _:
+            return str(detail["msg"]).removeprefix("Value error, ")
 
 
 def command_group(**settings: Any) -> typer.Typer:

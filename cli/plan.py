@@ -111,7 +111,8 @@ def _sizes_of(file: Path) -> list[int]:
     try:
         sizes = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"{file}: {error}; give vgg19, or a JSON file with a list of sizes") from None
+        reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
+        raise typer.BadParameter(f"{file}: {reason}; give vgg19, or a JSON file with a list of sizes") from None
     if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers above 0")
     return sizes

@@ -52,7 +52,7 @@ def job_spec(
         PlanError, TopologyError: The job is impossible.
     """
     if request.policy not in _POLICIES:
-        raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
+        raise PlanError(f"job {number}: policy {request.policy} is unknown; supported: {', '.join(pb.Policy.keys())}")
     if request.stripes > MAX_STRIPES:
         raise PlanError(f"job {number}: stripes {request.stripes} is not in 1…{MAX_STRIPES}")
     if request.stripes > 1 and request.server:

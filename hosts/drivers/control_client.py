@@ -99,7 +99,7 @@ def refusal_of_policy(policy: str, given_as: str = "policy") -> str | None:
     if isinstance(policy, str) and policy in POLICIES:
         return None
     text = policy if isinstance(policy, str) else shown(policy)
-    return f'{given_as} "{text}" is none; there are {", ".join(POLICIES)}'
+    return f'{given_as} "{text}" is unknown; supported: {", ".join(POLICIES)}'
 
 
 class ControlClient:

@@ -164,6 +164,26 @@ def test_a_file_that_is_no_run_file_is_refused(tmp_path: Path, text: str, expect
     assert expected in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "demo.yaml", "--seed", "many"], ("--seed", '"many"', "whole number")),
+        (["demo", "--loss", "2%"], ("--loss", '"2%"', "number")),
+        (["launch", "-n", "0", "loop.py"], ("--workers", "0", "1 or more")),
+        (["place", "leaf_spine.yaml", "--stripes", "99"], ("--stripes", "99", "16 or less")),
+        (["run", "demo.yaml", "--fabric", "net"], ("--fabric", "net", "virtual", "mininet")),
+        (["jobs", "end", "first"], ("JOB", '"first"', "whole number")),
+        (["plan", "compression", "no.json"], ("no.json", "No such file", "vgg19")),
+    ],
+)
+def test_refused_options_name_the_value_and_what_is_allowed(words: list[str], expected: tuple[str, ...]) -> None:
+    ended = weir(*words)
+    last = ended.err.splitlines()[-1]
+    assert ended.status == 2
+    assert all(part in last for part in expected), last
+    assert "Errno" not in last
+
+
 def test_a_run_folder_that_cannot_be_written_is_named(content: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     status, out, err = weir("run", write(tmp_path, content), "--out", tmp_path / "file")

@@ -131,7 +131,7 @@ def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
         ),
         (["-n", "2", "--timeout", "soon", LOOP], 'weir: --timeout: delay "soon" is not a delay; write it like 10us'),
         (["-n", "2", "--timeout", "0s", LOOP], "weir: --timeout 0: write it like 30s"),
-        (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is none; there are continue, wait, abort'),
+        (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is unknown; supported: continue, wait, abort'),
     ],
 )
 def test_an_impossible_launch_is_one_line(words: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ class Agg:
         """Same contract as `Strategy.place`."""
         if problem.server is None:
             raise PlacementError(
-                "the job has none and the strategy needs one; name one, or use widest", place="strategy agg: server"
+                "is missing; the strategy needs one: name a host, or use widest", place="strategy agg: server"
             )
         problem.check_ways()
         for name in self.streams:

@@ -40,7 +40,7 @@ class Rounded:
         server = problem.server
         if server is None:
             raise PlacementError(
-                "the job has none and the strategy needs one; name one, or use widest", place="strategy grid: server"
+                "is missing; the strategy needs one: name a host, or use widest", place="strategy grid: server"
             )
         problem.check_ways()
         switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]

@@ -16,7 +16,7 @@ class ServerOnly:
         """Same contract as `Strategy.place`. Raises PlacementError without a server, or beyond its fan-in."""
         if problem.server is None:
             raise PlacementError(
-                "the job has none and the strategy needs one; name one, or use widest", place="strategy ps: server"
+                "is missing; the strategy needs one: name a host, or use widest", place="strategy ps: server"
             )
         if len(problem.workers) > problem.fan_in:
             raise PlacementError(

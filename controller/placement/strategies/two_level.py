@@ -17,7 +17,7 @@ class TwoLevel:
         """Same contract as `Strategy.place`. Raises PlacementError for a job without a server."""
         if problem.server is None:
             raise PlacementError(
-                "the job has none and the strategy needs one; name one, or use rack", place="strategy atp: server"
+                "is missing; the strategy needs one: name a host, or use rack", place="strategy atp: server"
             )
         last = problem.topology.attached_switch(problem.server).name
         wanted = dict.fromkeys(problem.workers, last) | rack_sums(problem)

@@ -345,7 +345,7 @@ IMPOSSIBLE_JOBS: list[tuple[Any, str]] = [
     ({"workers": ["h1"], "slots": 65_536}, "slots 65536 is not a power of two in 2…32768"),
     ({"workers": ["h1"], "slots": 16, "window": 9}, "window 9 is not in 1…8"),
     ({"workers": ["h1"], "job": 65_536}, "a job's number is 1…65535"),
-    ({"workers": ["h1"], "policy": 7}, "policy 7 is none; there are CONTINUE, WAIT, ABORT"),
+    ({"workers": ["h1"], "policy": 7}, "policy 7 is unknown; supported: CONTINUE, WAIT, ABORT"),
     ({"workers": ["h1"], "min_workers": 2}, "min_workers 2 is not in 1…1"),
     ({"workers": ["h1"], "stripes": 17}, "stripes 17 is not in 1…16"),
     (

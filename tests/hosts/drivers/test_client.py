@@ -909,7 +909,7 @@ def test_addresses_and_policies_that_are_none() -> None:
         join("nowhere", 7, "secret")
     with (
         ControlClient("127.0.0.1:1") as client,
-        pytest.raises(ControlRefused, match='policy "hope" is none; there are continue, wait, abort'),
+        pytest.raises(ControlRefused, match='policy "hope" is unknown; supported: continue, wait, abort'),
     ):
         client.register(["h1"], policy="hope")
     with (

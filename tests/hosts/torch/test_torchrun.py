@@ -115,7 +115,7 @@ def test_the_environment_is_checked_before_a_fabric_starts() -> None:
 
 def test_the_command_says_what_cannot_be() -> None:
     for words, said in {
-        ("--policy", "hope"): 'weir: --policy "hope" is none; there are continue, wait, abort',
+        ("--policy", "hope"): 'weir: --policy "hope" is unknown; supported: continue, wait, abort',
         ("--lease", "soon"): "weir: --lease: ",
         ("-n", "5", "--topology", str(ROOT / "examples" / "two_hosts.yaml")): "two_hosts.yaml",
     }.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Annotated, Any, Final
 from urllib.error import URLError
@@ -16,11 +17,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..errors.texts import printable
 from ..experiments.errors import ExperimentError
 
 _DEFAULT_URL: Final = "http://127.0.0.1:8265/"
 _SILENCE_S: Final = 15.0
 """A page says something more often than this."""
+_LONGEST_LINE: Final = 1 << 26
+"""Maximum length of a line of a page, in bytes: a state of a million links."""
+_MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
+"""Exceptions of a page whose content is not a live page's: any process can serve at an address."""
 _RETRY_S: Final = 0.5
 _BAR: Final = 16
 _EVENTS: Final = 8
@@ -40,23 +46,39 @@ def top(
     try:
         if as_json:
             for fabric, state in _states(url, again=not once):
-                typer.echo(json.dumps({"fabric": fabric["name"], **state}))
+                with _read_as_page(url):
+                    line = json.dumps({"fabric": fabric["name"], **state})
+                typer.echo(line)
                 if once:
                     return
         elif once:
             fabric, state = next(_states(url, again=False))
-            _console.print(screen(fabric, state, rows=len(fabric["links"])))
+            with _read_as_page(url):
+                shown = screen(fabric, state, rows=len(fabric["links"]))
+            _console.print(shown)
         else:
             _show(url)
     except KeyboardInterrupt:
         pass
 
 
+@contextmanager
+def _read_as_page(url: str) -> Iterator[None]:
+    """Make the errors of content that is not a live page's ExperimentErrors."""
+    try:
+        yield
+    except _MALFORMED as error:
+        what = printable(f"{type(error).__name__}: {error}", 200)
+        raise ExperimentError(f"is no live page of Weir ({what})", place=url) from None
+
+
 def _show(url: str) -> None:
     with Live(Text(f"waiting for {url}"), console=_console, screen=True, auto_refresh=False) as live:
         for fabric, state in _states(url, again=True):
-            jobs_and_events = 10 + len(state["jobs"]) + _EVENTS
-            live.update(screen(fabric, state, rows=max(5, _console.height - jobs_and_events)), refresh=True)
+            with _read_as_page(url):
+                jobs_and_events = 10 + len(state["jobs"]) + _EVENTS
+                shown = screen(fabric, state, rows=max(5, _console.height - jobs_and_events))
+            live.update(shown, refresh=True)
 
 
 def screen(fabric: dict[str, Any], state: dict[str, Any], rows: int) -> Group:
@@ -124,13 +146,29 @@ def _stream(url: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     if not url.startswith(("http://", "https://")):
         raise ExperimentError(f'"{url}" is no address of a live page; write it like {_DEFAULT_URL}', value=url)
     with urlopen(f"{url.rstrip('/')}/live", timeout=_SILENCE_S) as lines:
-        for line in lines:
+        while line := lines.readline(_LONGEST_LINE + 1):
+            if len(line) > _LONGEST_LINE:
+                raise ExperimentError(f"is no live page of Weir (a line of more than {_LONGEST_LINE} bytes)", place=url)
+            if not line.endswith(b"\n"):
+                raise ConnectionError("the page ended within a line")
             if line.startswith(b"event: "):
-                kind = line[7:].strip().decode()
+                kind = line[7:].strip().decode(errors="replace")
             elif line.startswith(b"data: "):
+                with _read_as_page(url):
+                    content = {**_printable(json.loads(line[6:]))}
                 if kind == "fabric":
-                    fabric = json.loads(line[6:])
+                    fabric = content
                 elif fabric is not None:
-                    ends = kind == "ended"
-                    state = {**state, "doing": "this run has ended"} if ends else json.loads(line[6:])
+                    state = {**state, "doing": "this run has ended"} if kind == "ended" else content
                     yield fabric, state
+
+
+def _printable(content: Any) -> Any:
+    """JSON whose texts are printable lines."""
+    if isinstance(content, str):
+        return printable(content)
+    if isinstance(content, list):
+        return [_printable(element) for element in content]
+    if isinstance(content, dict):
+        return {printable(key): _printable(value) for key, value in content.items()}
+    return content

@@ -116,6 +116,16 @@ class Pause:
     generation: int
 
 
+MAX_ROUNDS: Final = 1 << 48
+"""Maximum number of a job's rounds: a year of ten million a second."""
+
+
+def check_rounds(place: str, rounds: int) -> None:
+    """Check a number of rounds that a host has sent. Raises WireError beyond `MAX_ROUNDS`."""
+    if rounds > MAX_ROUNDS:
+        raise WireError(f"round {rounds} is out of range", place=place, value=rounds, allowed=("integers 0 to 2^48",))
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A paused host's answer: the rounds whose results it holds."""
@@ -126,6 +136,9 @@ class Held:
     """All rounds below this one are held, as far as the host still keeps them (the last S)."""
     complete: frozenset[int] = frozenset()
     """Rounds beyond `first_incomplete` that are held as well."""
+
+    def __post_init__(self) -> None:
+        check_rounds("held", max(self.first_incomplete, *self.complete, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def read_calls(message: pb.Calls) -> control.Calls:
 
 
 def read_held(message: pb.Held) -> control.Held:
-    """Decode the rounds that a host holds."""
+    """Decode a paused host's answer. Raises WireError for rounds out of range."""
     return control.Held(
         generation=message.generation,
         first_incomplete=message.first_incomplete,

@@ -16,6 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Self
 
+from .control import check_rounds
 from .errors import WireError
 
 HEARTBEAT_PORT: Final = 22344
@@ -54,7 +55,7 @@ class Heartbeat:
         """Decode a heartbeat. Its sender is checked by `is_from`.
 
         Raises:
-            WireError: The payload is no heartbeat.
+            WireError: The payload is no heartbeat, or its number of rounds is out of range.
         """
         if len(payload) != HEARTBEAT_BYTES:
             raise WireError(
@@ -67,6 +68,7 @@ class Heartbeat:
                 place="heartbeat",
                 value=payload[:8].hex(),
             )
+        check_rounds("heartbeat", rounds)
         return cls(job, sequence, rounds, bool(flags & _WAITING), sent_ns)
 
 

@@ -183,7 +183,7 @@ class Undeclared:
             for number in before.jobs.keys() & after.jobs.keys():
                 plan, links, streams = self._streams[number]
                 rounds = after.jobs[number].most - before.jobs[number].least + plan.spec.window
-                own[links] += streams * rounds * self._round_bytes
+                own[links] += streams * float(rounds * self._round_bytes)
             passed_ns = np.where(known, elapsed_ns, 1)
             own += self._burst_bytes + self._declared_bps / 8e9 * passed_ns
             sent = end.bytes_sent - begin.bytes_sent - own

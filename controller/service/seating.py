@@ -19,7 +19,17 @@ import grpc
 
 from ...errors.texts import printable
 from ...wire import control_pb2 as pb
-from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
+from ...wire.control import (
+    Abort,
+    Departure,
+    Held,
+    Pause,
+    Resume,
+    ServerPlan,
+    TrafficClass,
+    WorkerPlan,
+    check_rounds,
+)
 from ...wire.control_messages import departures_message, read_calls, read_held, read_report, to_host
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
@@ -216,6 +226,7 @@ class Seating:
         job, host, controller = seats.job, seat.host, self._controller
         match message.WhichOneof("content"):
             case "heartbeat":
+                check_rounds("heartbeat", message.heartbeat.rounds)
                 self._lives(seats, seat, message.heartbeat.rounds, waiting=message.heartbeat.waiting)
             case "held":
                 held = read_held(message.held)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +18,7 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("plotly")
 pytest.importorskip("duckdb")
 
+from weir.cli import top
 from weir.cli.app import app
 from weir.cli.top import _stream
 from weir.controller.live.history import HistoryFile
@@ -54,6 +59,79 @@ def test_a_watcher_is_told_that_the_run_has_ended() -> None:
         *_, (fabric, last) = states
         ending.join()
     assert (fabric["name"], last) == (FABRIC["name"], {**state(2, event="off it went"), "doing": "this run has ended"})
+
+
+@contextmanager
+def page_of(content: bytes) -> Iterator[str]:
+    """Address of a process that is no controller, and serves this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):  # a reader that has refused it
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def events(fabric: Any, told: Any) -> bytes:
+    return b"event: fabric\ndata: %b\n\nevent: state\ndata: %b\n\n" % tuple(
+        content if isinstance(content, bytes) else json.dumps(content).encode() for content in (fabric, told)
+    )
+
+
+def replaced(content: Any, value: Any) -> Any:
+    """The content with another value in place of every number."""
+    if isinstance(content, dict):
+        return {key: replaced(inner, value) for key, inner in content.items()}
+    if isinstance(content, list | tuple):
+        return [replaced(inner, value) for inner in content]
+    return content if isinstance(content, str) else value
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        events(b"[" * 100_000, {}),
+        events(b"9" * 5_000, {}),
+        events(b"\xff", {}),
+        *(events(fabric, told) for fabric in ({}, [], 1, None) for told in ({}, [], None)),
+        *(events(FABRIC, replaced(state(2), value)) for value in (None, "x", [], math.nan, 10**400)),
+    ],
+)
+@pytest.mark.parametrize("options", [["--once"], ["--once", "--json"], []])
+def test_a_page_of_a_stranger_is_refused_or_shown(content: bytes, options: list[str]) -> None:
+    with page_of(content) as url:
+        if options == ["--once", "--json"] and b'"links"' in content:  # any JSON that names its fabric is passed on
+            assert RUNNER.invoke(app, ["top", url, *options], catch_exceptions=False).exit_code == 0
+        else:
+            with raises(ExperimentError, place=url):
+                RUNNER.invoke(app, ["top", url, *options], catch_exceptions=False)
+
+
+def test_a_page_without_line_ends_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "_LONGEST_LINE", 1_000)
+    with page_of(b"data: " + bytes(2_000)) as url, raises(ExperimentError, place=url):
+        RUNNER.invoke(app, ["top", url], catch_exceptions=False)
+
+
+def test_texts_of_a_page_cannot_move_the_cursor() -> None:
+    told = {**state(2), "telemetry": "\x1b[2J\u202efine"}
+    with page_of(events(FABRIC, told)) as url:
+        shown = RUNNER.invoke(app, ["top", url, "--once"], catch_exceptions=False).stdout
+    assert "\\x1b[2J\\u202efine" in shown
+    assert "\x1b" not in shown
 
 
 def test_telemetry_answers_from_a_history(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weir.tests.support.errors import raises
+from weir.wire.control import MAX_ROUNDS
 from weir.wire.errors import WireError
 from weir.wire.heartbeat import HEARTBEAT_BYTES, Heartbeat, is_from
 
@@ -13,7 +15,7 @@ BEATS = st.builds(
     Heartbeat,
     job=st.integers(1, 0xFFFF),
     sequence=st.integers(0, 0xFFFF_FFFF),
-    rounds=st.integers(0, (1 << 64) - 1),
+    rounds=st.integers(0, MAX_ROUNDS),
     waiting=st.booleans(),
     sent_ns=st.integers(0, (1 << 64) - 1),
 )
@@ -41,4 +43,11 @@ def test_the_layout() -> None:
 )
 def test_other_bytes_are_no_heartbeat(payload: bytes) -> None:
     with pytest.raises(WireError, match="heartbeat"):
+        Heartbeat.parse(payload)
+
+
+@pytest.mark.parametrize("rounds", [MAX_ROUNDS + 1, (1 << 64) - 1])
+def test_rounds_out_of_range_are_refused(rounds: int) -> None:
+    payload = Heartbeat(job=1, sequence=0, rounds=rounds, waiting=False, sent_ns=0).pack("t")
+    with raises(WireError, place="heartbeat", value=rounds):
         Heartbeat.parse(payload)

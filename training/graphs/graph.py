@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,23 @@ Nodes = NDArray[np.int64]
 """Numbers of nodes."""
 MOST_NODES: Final = 1 << 31
 """Limit of a graph's nodes: a pair of nodes is one int64, and each node takes 8 bytes."""
+_FEW_NODES: Final = 1 << 24
+_NODES_PER_EDGE: Final = 16
+"""Nodes of an edge list for each of its edges, beyond `_FEW_NODES`: memory that a short file takes is bounded."""
+_UNREADABLE: Final = (
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Exceptions of NumPy and of its archives for files that are no edge lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +112,28 @@ class Graph:
 def read_edges(path: Path) -> Graph:
     """Read a graph of a user's: `.npz` with the arrays `sources` and `targets`, or text with two nodes a line.
 
-    Lines that begin with # are comments. Node numbers are 0 and more, and the largest one is the last node.
+    Lines that begin with # are comments. Node numbers are 0 and more, and the largest one is the last node. Memory is
+    bounded by the file: a file of E edges has at most 2^24 + 16·E nodes.
 
     Raises:
-        TrainingError: The file cannot be read as one of these.
+        TrainingError: The file cannot be read as one of these, or names a node beyond the limit.
     """
     try:
         if path.suffix == ".npz":
             with np.load(path) as file:
-                sources, targets = file["sources"], file["targets"]
+                sources, targets = (np.asarray(file[name]) for name in ("sources", "targets"))
         else:
             table = np.loadtxt(path, np.int64, ndmin=2, usecols=(0, 1))
             sources, targets = table[:, 0], table[:, 1]
-    except (OSError, EOFError, ValueError, OverflowError, KeyError, IndexError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         allowed = ("two integers a line", ".npz with sources and targets")
         raise TrainingError(f"{path}: no edge list ({error})", place=str(path), allowed=allowed) from None
     if not all(np.issubdtype(nodes.dtype, np.integer) for nodes in (sources, targets)):
         raise TrainingError(f"{path}: nodes are integers", place=str(path), value=str(sources.dtype))
     most = max((int(nodes.max()) for nodes in (sources, targets) if nodes.size), default=-1)
-    if most >= MOST_NODES:
+    limit = min(MOST_NODES, _FEW_NODES + _NODES_PER_EDGE * sources.size)
+    if most >= limit:
         raise TrainingError(
-            f"{path}: node {most} is above {MOST_NODES - 1}; number the nodes from 0 on", place=str(path), value=most
+            f"{path}: node {most} is above {limit - 1}; number the nodes from 0 on", place=str(path), value=most
         )
     return Graph.of_edges(most + 1, sources, targets)

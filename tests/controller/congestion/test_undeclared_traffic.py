@@ -34,6 +34,7 @@ from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import LANES
+from weir.wire.control import MAX_ROUNDS
 
 RUNS: Final = ROOT / "experiments"
 MS: Final = 1_000_000
@@ -179,6 +180,18 @@ def test_a_job_counts_from_its_slowest_to_its_fastest_worker() -> None:
     assert not any(told_of(late))
     silent = [(ROUNDS * index, ROUNDS * min(index, 3), ROUNDS * min(index, 3), min(index, 3)) for index in range(80)]
     assert not any(told_of(silent))
+
+
+def test_rounds_of_any_claim_hide_traffic_at_most() -> None:
+    """A worker has claimed all rounds that may be: its job's links show no undeclared traffic, and no other follows."""
+    links = LinkState(SLOW, period_ns=PERIOD_NS)
+    undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
+    liar = replace(PLAN, max_streams=dict.fromkeys(PLAN.max_streams, 1 << 10))
+
+    def jobs(look: int) -> list[JobRounds]:
+        return [JobRounds(liar, 0, MAX_ROUNDS, look * LOOK_NS, unsettled=False)]
+
+    assert set(others_alone(undeclared, links, jobs)) == {0.0}
 
 
 def test_windows_say_nothing_of_rates() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weir.controller.jobs.migration import MigrationPhase, Move, MoveError, NoSurvivor, settle
 from weir.tests.support.errors import raises
-from weir.wire.control import Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.control import MAX_ROUNDS, Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 SERVER = 0x0A000901
 GENERATION = 7
@@ -303,6 +303,6 @@ def test_steps_out_of_order_and_unfit_plans_are_refused() -> None:
 
 def test_a_host_that_lies_about_what_it_holds_costs_no_memory() -> None:
     with raises(MoveError, value=5):
-        settle({1: Held(1, 1 << 63), 2: Held(1, 5)}, {}, 64)
+        settle({1: Held(1, MAX_ROUNDS), 2: Held(1, 5)}, {}, 64)
     with raises(MoveError, value=5):
-        settle({1: Held(1, 5)}, {2: Held(1, 1 << 63)}, 64)
+        settle({1: Held(1, 5)}, {2: Held(1, MAX_ROUNDS)}, 64)

@@ -34,7 +34,7 @@ from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, r
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
-from weir.wire.control import KEY_BYTES, JobReport, Pacing, Resume, WorkerPlan
+from weir.wire.control import KEY_BYTES, MAX_ROUNDS, JobReport, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, read_report, read_to_host, report_message
 from weir.wire.frames import BULK_PRIORITY, DSCP_CONTROL
 
@@ -127,6 +127,24 @@ async def test_a_report_that_is_invalid_or_a_servers_ends_its_stream(
     code, _ = await host.end()
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert not (await service.jobs())[0].HasField("report")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"heartbeat": pb.Heartbeat(rounds=MAX_ROUNDS + 1)},
+        {"held": pb.Held(generation=1, first_incomplete=(1 << 64) - 1)},
+        {"held": pb.Held(generation=1, complete=[1, MAX_ROUNDS + 1])},
+    ],
+)
+async def test_a_claim_of_more_rounds_than_may_be_ends_its_stream(service: ServiceRig, message: dict[str, Any]) -> None:
+    """Arithmetic on them would fail, and end the controller for all jobs."""
+    registration = await service.register(workers=WORKERS)
+    host = await service.joined(registration, 0)
+    await host.say(heartbeat=pb.Heartbeat(rounds=MAX_ROUNDS))
+    await host.say(**message)
+    assert (await host.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await service.jobs())[0].hosts[0].rounds == MAX_ROUNDS
 
 
 async def test_workers_that_are_done_wait_for_each_other(service: ServiceRig) -> None:

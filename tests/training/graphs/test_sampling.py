@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from weir.tests.support.errors import raises
 from weir.training.errors import TrainingError
@@ -112,7 +116,7 @@ def test_edge_lists_are_read_as_text_and_npz(tmp_path: Path) -> None:
         assert edges_of(read_edges(tmp_path / name)) == {(0, 1), (2, 1)}
 
 
-@pytest.mark.parametrize("text", ["0 x\n", "0\n", "0 -1\n"])
+@pytest.mark.parametrize("text", ["0 x\n", "0\n", "0 -1\n", f"0 {1 << 26}\n", f"0 {1 << 62}\n", f"0 {1 << 63}\n"])
 def test_files_that_are_no_edge_list_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(TrainingError):
@@ -139,6 +143,35 @@ def test_arrays_of_fractions_are_no_edges(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", sources=[0.0], targets=[np.nan])
     with raises(TrainingError, place=str(tmp_path / "b.npz")):
         read_edges(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        np.array([0.5, np.nan]),
+        np.array(["a", "b"]),
+        np.array([0, "a"], object),
+        np.zeros(2, [("a", int)]),
+        np.array([0, (1 << 64) - 1], np.uint64),
+        np.array(3),
+        np.zeros((2, 2), int),
+    ],
+)
+def test_arrays_that_are_no_nodes_are_refused(tmp_path: Path, nodes: NDArray[Any]) -> None:
+    np.savez(tmp_path / "b.npz", sources=nodes, targets=nodes, allow_pickle=True)
+    with pytest.raises(TrainingError):
+        read_edges(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("shape", [-1, 10**12, 1 << 70])
+def test_an_array_that_is_said_to_be_larger_than_its_file_is_refused(tmp_path: Path, shape: int) -> None:
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({shape},)}}".encode().ljust(117) + b"\n"
+    for name, content in (("b.npz", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header), ("c.npz", b"")):
+        with ZipFile(tmp_path / name, "w") as packed:
+            for array in ("sources", "targets"):
+                packed.writestr(f"{array}.npy", content)
+        with pytest.raises(TrainingError):
+            read_edges(tmp_path / name)
 
 
 def test_parts_are_balanced_with_fewer_neighbours_than_random() -> None:

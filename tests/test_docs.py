@@ -178,3 +178,14 @@ def test_recipes_count_the_files_that_they_name() -> None:
         of_them = f", {compiled[0]} of them compiled" if compiled else ""
         counted[recipe.partition(":")[0]] = f"{sum(files)} files{of_them}"
     assert {recipe.partition(":")[0]: recipe.partition("\n")[0].partition(": ")[2] for recipe in recipes} == counted
+
+
+def test_each_attack_of_the_threat_model_has_a_test() -> None:
+    """The rows of section 2 name it in their last cell."""
+    section = (ROOT / "docs" / "threat-model.md").read_text().partition("\n## 2. ")[2].partition("\n## 3. ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    cells = [row.strip("| ").rpartition(" | ")[2] for row in rows]
+    attacks = [cell for cell in cells if cell != "test"]
+    assert len(attacks) >= 38
+    assert len(rows) - len(attacks) == 2, "both tables have the column"
+    assert [cell for cell in attacks if not re.search(r"`(tests/[\w/]+/)?test_\w+(\.py)?`", cell)] == []

@@ -31,7 +31,9 @@ from .queue_budget import LinkBudget
 TICKS_PER_US: Final = 1 << 16
 """Leaky buckets count in 2⁻¹⁶ µs."""
 CONTROL_SHARE: Final = 0.02
-"""Share of a host's link for its control-class traffic."""
+"""Maximum share of a host's link for its control-class traffic."""
+CONTROL_SHARE_OF_ALL: Final = 0.5
+"""Maximum share of one link that all other hosts' control-class traffic takes together."""
 CONTROL_BURST_BYTES: Final = 2_048
 LARGEST_CONTROL_BYTES: Final = 256
 """Largest frame of the control class that is not dropped for its rate."""
@@ -49,8 +51,8 @@ _DSCPS: Final = 0x3F
 
 
 def byte_cost(rate_bps: float) -> int:
-    """Return the amount that a byte adds to a leaky bucket that drains at this rate."""
-    return max(1, math.floor(8e6 * TICKS_PER_US / rate_bps))
+    """Return the amount, of 32 bits, that a byte adds to a leaky bucket that drains at this rate."""
+    return max(1, min(math.floor(8e6 * TICKS_PER_US / rate_bps), (1 << 32) - 1))
 
 
 def marking_entries(topology: Topology, budget: LinkBudget, options: CongestionOptions) -> list[Item]:
@@ -99,6 +101,15 @@ def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[i
     return held
 
 
+def control_share(topology: Topology) -> float:
+    """Share of each host's link for control-class traffic, 0 to 0.02.
+
+    Hosts may all send to one of them, and their class goes first in strict priority: together they leave half of a
+    link with the rate of a host's to the others.
+    """
+    return min(CONTROL_SHARE, CONTROL_SHARE_OF_ALL / max(1, len(topology.hosts) - 1))
+
+
 def policer_entries(
     topology: Topology,
     switch: str,
@@ -119,7 +130,7 @@ def policer_entries(
         if not topology.is_host(far.node):
             continue
         rate_bps = topology.link_at(Endpoint(switch, port)).rate_bps
-        control_bps = CONTROL_SHARE * rate_bps
+        control_bps = control_share(topology) * rate_bps
         buckets = [
             _Bucket(port, CONTROL_PRIORITY, False, control_bps, CONTROL_BURST_BYTES),
             _Bucket(port, CONTROL_PRIORITY, True, control_bps, 0),

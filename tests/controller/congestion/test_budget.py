@@ -24,13 +24,15 @@ from weir.controller.congestion.cross_traffic import Hops, cross_traffic
 from weir.controller.congestion.marking import (
     LARGEST_CONTROL_BYTES,
     REPAIRS,
+    TICKS_PER_US,
+    byte_cost,
     marked_states,
     policer_entries,
     windows_held,
 )
 from weir.controller.congestion.queue_bound import Promise, promises
 from weir.controller.errors import PlanError
-from weir.controller.p4runtime.entries import SwitchState
+from weir.controller.p4runtime.entries import Entry, SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
@@ -900,6 +902,24 @@ def test_entries_of_a_port_and_of_a_host() -> None:
         assert burst == (2 * 32 + REPAIRS) * round_bytes(FABRIC) * cost, "two windows of 32 rounds, and repairs"
     assert LARGEST_CONTROL_BYTES < 2048
     assert not policer_entries(FABRIC, "s4", [plan], {}), "no host hangs on a spine"
+
+
+@pytest.mark.parametrize("hosts_per_leaf", [3, 13, 20, 200])
+def test_all_hosts_in_the_control_class_leave_half_of_a_link(hosts_per_leaf: int) -> None:
+    """They all send to one of them, with a class that goes before all others."""
+    fabric = leaf_spine(2, 1, hosts_per_leaf)
+    costs = [
+        dict(entry.calls[0].args)["byte_cost"]
+        for leaf in ("s1", "s2")
+        for entry in policer_entries(fabric, leaf, (), None)
+        if isinstance(entry, Entry) and dict(entry.match) == {**dict(entry.match), "priority": 7, "is_message": 0}
+    ]
+    assert len(costs) == len(fabric.hosts)
+    rate_bps = fabric.links[0].rate_bps
+    together_bps = sum(8e6 * TICKS_PER_US / cost for cost in costs[1:])
+    assert together_bps <= 0.501 * rate_bps
+    assert max(8e6 * TICKS_PER_US / cost for cost in costs) <= 0.0201 * rate_bps
+    assert byte_cost(1e-3) < 1 << 32, "a switch takes no more bits"
 
 
 def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:

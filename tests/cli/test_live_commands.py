@@ -61,6 +61,10 @@ def test_a_watcher_is_told_that_the_run_has_ended() -> None:
     assert (fabric["name"], last) == (FABRIC["name"], {**state(2, event="off it went"), "doing": "this run has ended"})
 
 
+NO_STATES: list[Any] = [{}, [], 1, None]
+NO_NUMBERS: list[Any] = [None, "x", [], math.nan, 10**400]
+
+
 @contextmanager
 def page_of(content: bytes) -> Iterator[str]:
     """Address of a process that is no controller, and serves this."""
@@ -106,8 +110,8 @@ def replaced(content: Any, value: Any) -> Any:
         events(b"[" * 100_000, {}),
         events(b"9" * 5_000, {}),
         events(b"\xff", {}),
-        *(events(fabric, told) for fabric in ({}, [], 1, None) for told in ({}, [], None)),
-        *(events(FABRIC, replaced(state(2), value)) for value in (None, "x", [], math.nan, 10**400)),
+        *(events(fabric, told) for fabric in NO_STATES for told in NO_STATES),
+        *(events(FABRIC, replaced(state(2), value)) for value in NO_NUMBERS),
     ],
 )
 @pytest.mark.parametrize("options", [["--once"], ["--once", "--json"], []])

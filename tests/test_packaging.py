@@ -502,3 +502,13 @@ def test_tests_run_in_a_checkout_of_any_name(tmp_path: Path) -> None:
     (checkout / "tests" / "__init__.py").touch()
     (checkout / "tests" / "test_nothing.py").write_text("def test_nothing() -> None:\n    pass\n")
     assert "1 passed" in output_of(sys.executable, "-m", "pytest", "-q", "tests", cwd=checkout)
+
+
+def test_ci_installs_the_pinned_versions() -> None:
+    """`.ci/run` calls make, whose environment is made by these commands."""
+    assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    for ready in (".venv/.ready", ".venv/.docs-ready"):
+        commands = run("make", "--dry-run", "--always-make", ready, cwd=ROOT).stdout
+        installing = [line for line in commands.splitlines() if "pip install" in line]
+        assert installing
+        assert all("--constraint .ci/constraints.txt" in line for line in installing)

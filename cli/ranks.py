@@ -227,13 +227,13 @@ class _RunningRanks:
     async def end_rest(self) -> None:
         """End ranks that still run, then the processes that ranks have started. Raises ExperimentError."""
         await _end([process for process in self._processes.values() if process.returncode is None], signal.SIGTERM)
-        for what in (signal.SIGKILL, None):  # processes that ranks have started may print more for a while
+        for number in (signal.SIGKILL, None):  # processes that ranks have started may print more for a while
             if self._lines:
                 passed_on, self._lines = await asyncio.wait(self._lines, timeout=_TO_END_S)
                 for line in passed_on:
                     line.result()
-            if what is not None:
-                _signal(self._processes.values(), what)
+            if number is not None:
+                _signal(self._processes.values(), number)
 
     async def cancel(self, by: signal.Signals) -> None:
         """End all with a signal, and pass on what its handlers print."""

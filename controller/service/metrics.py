@@ -133,13 +133,15 @@ class _Reading(Collector):
         yield from (running, generation, workers, rounds, moving, silent, streams)
         yield from self._reports()
         counts = jobs.counts
-        for name, what, count in (
+        for name, description, count in (
             ("admitted", "Jobs admitted", counts.admitted),
             ("aborted", "Jobs aborted", counts.aborted),
             ("moves", "Moves begun", counts.moves),
             ("leases_expired", "Leases of hosts that ran out", counts.leases_expired),
         ):
-            family = CounterMetricFamily(f"weir_{'jobs_' if name in ('admitted', 'aborted') else ''}{name}", what)
+            family = CounterMetricFamily(
+                f"weir_{'jobs_' if name in ('admitted', 'aborted') else ''}{name}", description
+            )
             family.add_metric([], count)
             yield family
         leases = GaugeMetricFamily("weir_leases", "Leases of hosts in force")

@@ -76,13 +76,13 @@ class Achievable:
                 all_frames[link] = all_frames.get(link, 0.0) + lanes + scales
         trips_ns = max(self._trips_ns(plan) for plan, _ in self._parts)
         longest_ns = 0.0
-        for link, own in with_lanes.items():
+        for link, own_bytes in with_lanes.items():
             room = topology.link_at(link).rate_bps * took_ns / 8e9
             flows = (after[link].flows - self._before[link].flows) / room
             rest = 0.0
             if self._beside_others:
                 rest = max(after[link].rest - self._before[link].rest - all_frames[link], 0.0) / room
-            frames_ns, carried = 8e9 * own / topology.link_at(link).rate_bps, own / room
+            frames_ns, carried = 8e9 * own_bytes / topology.link_at(link).rate_bps, own_bytes / room
             beside_flows_ns = trips_ns + frames_ns / max(1 - flows, carried)
             longest_ns = max(longest_ns, beside_flows_ns, frames_ns / max(1 - flows - rest, carried))
         return longest_ns

@@ -249,7 +249,7 @@ class Transfers:
             transfer.sent = transfer.source.send_async(1, transfer.value)
 
     def _trace(self, transfer: _Transfer) -> FlowTrace:
-        counters, own = self._fabric.flow_counters(transfer.out), transfer.source.endpoint.core.counters
+        counters, counts = self._fabric.flow_counters(transfer.out), transfer.source.endpoint.core.counters
         return FlowTrace(
             kind="transfer",
             source=transfer.config.source,
@@ -259,9 +259,9 @@ class Transfers:
             stop_ns=transfer.config.stop,
             packet_bytes=FRAME_HEADER_BYTES + TRANSFER_BYTES,
             sent=counters.sent_packets,
-            acknowledged=own.accepted,
+            acknowledged=counts.accepted,
             marked=0,
-            lost=own.retransmitted,
+            lost=counts.retransmitted,
             messages=transfer.messages,
             mean_delay_us=counters.mean_delay_ns / 1e3,
             time_ns=[*transfer.time_ns, self._fabric.now_ns],

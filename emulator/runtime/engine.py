@@ -274,7 +274,7 @@ class Engine:
             return index
 
     def add_flow_by_hand(self) -> int:
-        """Return a flow whose frames hosts send and are handed."""
+        """Add a flow whose frames hosts send and receive themselves; return its index."""
         with self.lock:
             index = self.flows.append(by_hand=1)
             self._refresh()

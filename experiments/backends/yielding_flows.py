@@ -55,7 +55,7 @@ class _Flow:
 
 
 class YieldingFlows:
-    """All of a run's."""
+    """All yielding flows of a run."""
 
     def __init__(
         self,

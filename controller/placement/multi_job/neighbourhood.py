@@ -42,7 +42,7 @@ _TREES: WeakKeyDictionary[Routes, dict[tuple[bytes, tuple[int, ...]], list[froze
 
 
 def all_trees(jobs: Jobs, job: int) -> list[frozenset[int]] | None:
-    """Return pairs of every tree of a job that can be best; None if they are too many. Kept for each fabric."""
+    """Return the pairs of every tree of a job that can be best; None if there are too many. Kept for each fabric."""
     if len(jobs.links.pairs) > _MANY_PAIRS:
         return None
     known = _TREES.setdefault(jobs.problems[job].routes, {})

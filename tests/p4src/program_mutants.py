@@ -165,16 +165,15 @@ def tell_no_utilisation(program: Any) -> None:
 
 
 def give_bulk_the_lowest_class(program: Any) -> None:
-    """Bulk traffic has class 0, as on a chip."""
-    zero = {"type": "hexstr", "value": "0x0"}
-    for pipeline in program["pipelines"]:
-        for table in pipeline["tables"]:
-            if table["name"] == "FabricIngress.traffic_class":
-                table["default_entry"]["action_data"] = ["0x0"]
-        for condition in pipeline["conditionals"]:
-            expression = condition["expression"]["value"]
-            if expression["op"] == "==" and expression["left"]["value"] == ["standard_metadata", "priority"]:
-                expression["right"] = zero
+    """Bulk traffic has class 0, as on a chip, where no class is lower."""
+    ingress, egress = program["pipelines"]
+    [table] = (table for table in ingress["tables"] if table["name"] == "FabricIngress.traffic_class")
+    table["default_entry"]["action_data"] = ["0x0"]
+    unused, lower_effort = ({"type": "hexstr", "value": value} for value in ("0x06", "0x00"))
+    [bounded] = (each for each in egress["conditionals"] if '"priority"' in json.dumps(each["expression"]))
+    comparison = bounded["expression"]["value"]["left"]["value"]
+    assert (comparison["op"], comparison["right"]) == ("!=", lower_effort), "marking was compiled in another way"
+    comparison["right"] = unused
 
 
 def keep_the_children_of_the_former_round(program: Any) -> None:

@@ -31,6 +31,7 @@ from weir.tests.p4src.small_fabric import (
 from weir.wire import frames, int_md
 from weir.wire.aggregation import MessageType
 from weir.wire.fields import REDUCED
+from weir.wire.frames import JOB_CLASSES
 from weir.wire.int_report import REPORT_PORT
 
 ECN_BYTE = 15
@@ -51,6 +52,7 @@ def busy_tables(rng: np.random.Generator) -> Tables:
     """Two jobs, hosts that are policed, and bounds for the queues of most ports."""
     result = tables()
     result.hosts = hosts(OF_WORKERS & ~(1 << MessageType.SCALE))  # the workers sum lanes alone elsewhere
+    result.classes = {dscp: priority for dscp, priority in result.classes.items() if priority not in JOB_CLASSES}
     result.classes[49] = 7
     result.sinks = {port: port + 1 for port in (1, STRANGER_PORT) if rng.random() < 0.5}
     result.node_id = None if rng.random() < 0.2 else int(rng.integers(0, 2**32))

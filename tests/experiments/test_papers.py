@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from weir.experiments.errors import ExperimentError
 from weir.experiments.papers import PAPERS, record_path, repeat, whole_page
 from weir.experiments.repetition.compressed_courses import MODELS
+from weir.experiments.repetition.graph_caches import HITS
+from weir.experiments.repetition.large_batches import BEST_RATE, SAME_RATE
 from weir.experiments.repetition.page import page, strongest
 from weir.experiments.repetition.paper import Contender, Paper, Quantity, Sample, command
 from weir.experiments.repetition.record import PaperRecord, missing, results
@@ -120,6 +123,32 @@ def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
     assert heard == list(times(ENTRY))
     assert PaperRecord.load(tmp_path / "my_paper.json") == record
     assert record.series == RECORD.series
+
+
+def values_of(name: str, figure: str) -> dict[tuple[str, str], float]:
+    """Means over the seeds of an entry's record, by condition and contender."""
+    series = PaperRecord.load(record_path(name)).series
+    return {(each.condition, each.contender): fmean(each.values) for each in series if each.figure == figure}
+
+
+def test_recorded_caches_are_ordered_on_graphs_with_hubs() -> None:
+    found = values_of("gloader", HITS.name)
+    conditions = {condition for condition, _ in found if condition.startswith(("Barabási", "LFR"))}
+    assert len(conditions) == 4
+    for condition in conditions:
+        ratios = [found[condition, cache] for cache in ("oracle", "presampled", "degree", "random")]
+        assert ratios == sorted(ratios, reverse=True), condition
+
+
+@pytest.mark.parametrize("figure", [SAME_RATE, BEST_RATE], ids=lambda figure: figure.name)
+def test_recorded_steps_of_large_batches_are_of_all_ways_at_8_to_64_workers(figure: Quantity) -> None:
+    found = values_of("adasum", figure.name)
+    conditions = {condition for condition, _ in found}
+    for workload in ("digits", "mnist"):
+        workers = {int(each.split()[-2]) for each in conditions if each.startswith(workload)}
+        assert {8, 32, 64} <= workers
+    ways = {"mean", "sum", "adasum", "racks", "adacons", "lars", "lamb"}
+    assert found.keys() == {(condition, way) for condition in conditions for way in ways}
 
 
 @pytest.mark.parametrize("name", ["adasum", "compression"])

@@ -148,6 +148,12 @@ class PullPolicies(Protocol):
             source: Source of iteration times, "telemetry" or "measured".
         """
 
+    def pulling(self, rank: int, peer: int) -> None:
+        """Record that worker `rank` begins to pull from `peer`."""
+
+    def failed(self, rank: int, peer: int) -> None:
+        """Record that the pull under way has failed, because the peer is lost."""
+
     def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
         """Record that a pull of worker `rank` from `peer` took so long."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -46,6 +46,16 @@ class GossipPolicy:
                 raise GossipError("has entries outside [0, 1]", place=name, value=values)
         if np.abs(self.probabilities.sum(axis=1) - 1).max() > _SUM_TOLERANCE:
             raise GossipError("rows must sum to 1", place="probabilities", value=self.probabilities)
+
+    def damped(self) -> GossipPolicy:
+        """Return the policy with pull weights whose sum is at most 1 in each pair.
+
+        Policies take pulls one after another. Two workers that pull from each other at once turn their difference d
+        into (1 − c_im − c_mi) d, and swap weights where the sum is 2. A step of rate η and curvature H then makes it
+        −(1 + ηH) d, which grows. Both weights of a pair are divided alike, so p_im c_im = p_mi c_mi stays.
+        """
+        together = self.pull_weights + self.pull_weights.T
+        return replace(self, pull_weights=self.pull_weights / np.maximum(1.0, together))
 
     @property
     def workers(self) -> int:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...controller.gossip.errors import GossipError
+from ...controller.gossip.own_traffic import OwnTraffic
 from ...controller.gossip.policies import POLICIES
 from ...controller.gossip.policy import GossipPolicy
 from ...controller.gossip.publisher import PolicyPublisher
 from ...controller.gossip.rates import EndToEndAverages, Paths, pair_seconds, transfer_seconds
 from ...controller.telemetry.snapshot import Snapshot
-from ...topologies import Routes, Topology
+from ...topologies import Endpoint, Routes, Topology
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ class PublishedPolicies:
         message_bytes: int,
         *,
         now_ns: Callable[[], int],
-        snapshot: Callable[[], Snapshot],
+        snapshot: Callable[[Mapping[Endpoint, float]], Snapshot],
         compute_s: Callable[[], Floats],
         period_ns: int,
         measured_period_ns: int,
@@ -48,7 +49,7 @@ class PublishedPolicies:
             hosts: Hosts of the workers, by rank.
             message_bytes: Bytes of a worker's weights on the wire.
             now_ns: Clock of the run.
-            snapshot: State of all links, as telemetry has it.
+            snapshot: State of all links, as telemetry has it, without this traffic in bit/s.
             compute_s: (workers,) seconds that each worker computes.
             period_ns: Time between two looks at the telemetry.
             measured_period_ns: Time between two looks at the workers' measurements.
@@ -61,6 +62,8 @@ class PublishedPolicies:
         self._among = np.asarray(range(len(hosts)) if among is None else among)
         self._paths = Routes(topology).shares if paths is None else paths
         self._averages = EndToEndAverages(len(hosts))
+        self._own = OwnTraffic(message_bytes, 2 * period_ns)
+        self._rates_bps = {end: float(link.rate_bps) for link in topology.links for end in link.ends}
         self._publishers: dict[tuple[str, str], PolicyPublisher] = {}
         self._looked_ns: dict[tuple[str, str], int] = {}
         self.published: list[tuple[int, str, GossipPolicy]] = []
@@ -83,7 +86,7 @@ class PublishedPolicies:
         probabilities, weights = np.zeros(len(self._hosts)), np.zeros(len(self._hosts))
         index = int(np.flatnonzero(self._among == rank)[0])
         probabilities[self._among] = publisher.policy.probabilities[index]
-        weights[self._among] = publisher.policy.pull_weights[index]
+        weights[self._among] = publisher.policy.damped().pull_weights[index]
         return probabilities, weights
 
     def _updated(self, publisher: PolicyPublisher, seconds: Floats) -> GossipPolicy | None:
@@ -96,8 +99,17 @@ class PublishedPolicies:
                 publisher.policy = POLICIES["uniform"].compute(seconds)
             return None
 
+    def pulling(self, rank: int, peer: int) -> None:
+        """Record that a pull from a peer begins, whose traffic is the job's own."""
+        self._own.begin(self._hosts[rank], self._hosts[peer], self._now_ns())
+
+    def failed(self, rank: int, peer: int) -> None:
+        """Record that the pull under way has failed."""
+        self._own.end(self._hosts[rank], self._hosts[peer], self._now_ns())
+
     def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
         """Record the duration in ns of one pull from a peer, from which the next policies are computed."""
+        self._own.end(self._hosts[rank], self._hosts[peer], self._now_ns())
         self._averages.observe(rank, peer, duration_ns * 1e-9)
 
     def _seconds(self, source: str) -> Floats:
@@ -106,5 +118,6 @@ class PublishedPolicies:
             transfers = self._averages.transfers_s[chosen]
         else:
             hosts = [self._hosts[rank] for rank in self._among]
-            transfers = transfer_seconds(self._topology, self._snapshot(), hosts, self._bytes, self._paths)
+            own_bps = self._own.on_links(self._paths, self._rates_bps, self._now_ns())
+            transfers = transfer_seconds(self._topology, self._snapshot(own_bps), hosts, self._bytes, self._paths)
         return pair_seconds(self._compute_s()[self._among], transfers)

@@ -404,7 +404,7 @@ class Cluster:
             self.config.job.workers,
             message_bytes,
             now_ns=lambda: self.now_ns,
-            snapshot=lambda: links.snapshot(self.now_ns),
+            snapshot=lambda own_bps: links.snapshot(self.now_ns, own_bps),
             compute_s=compute_s,
             period_ns=interval,
             measured_period_ns=50 * interval,

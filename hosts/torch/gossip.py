@@ -40,11 +40,6 @@ _POLICY: Final = "gossip policy"
 _KEEP: Final = 0.5
 """Weight of the old value in moving averages of times."""
 
-MAX_PULL_WEIGHT: Final = 0.5
-"""Largest pull weight. Policies take pulls one after another; two ranks that pull from each other at once would swap
-their weights with 1. Their difference d then becomes -(1 + ηH) d in a step of rate η and curvature H, and grows.
-"""
-
 _log = logging.getLogger(__name__)
 
 
@@ -232,7 +227,8 @@ class GossipAverager:
         policy[0, 0, 0] = self.version + 1
         for place, part in enumerate(parts, 1):
             policy[place][np.ix_(ranks, ranks)] = part
-        policy[2] *= min(1.0, MAX_PULL_WEIGHT / max(policy[2].max(), 1e-12))  # in proportion, so that means are kept
+        # two ranks that pull from each other at once would swap their weights with 1, and their difference grows
+        policy[2] /= np.maximum(1.0, policy[2] + policy[2].T)
         self._transport.publish(_POLICY, policy)
         self._apply_update(policy)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from weir.controller.gossip.policies import POLICIES
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.experiments.backends.gossip_policies import PublishedPolicies
 from weir.experiments.config import RunConfig
@@ -25,6 +28,7 @@ class Network:
         self.now_ns = 0
         self.load = 0.0
         self.compute_s = np.array(compute_s)
+        self.own: Mapping[Endpoint, float] = {}
         self.policies = PublishedPolicies(
             self.topology,
             ["h1", "h2", "h3", "h4"],
@@ -36,12 +40,13 @@ class Network:
             measured_period_ns=10 * PERIOD_NS,
         )
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, own_bps: Mapping[Endpoint, float]) -> Snapshot:
+        self.own = own_bps
         into_h1 = self.topology.peer(Endpoint("h1", 0))
         return Snapshot({into_h1: LinkView(self.load, self.load, 0, 0, 0, 0, 1)}, frozenset(), frozenset())
 
     def row(self, source: str) -> NDArray[np.float64]:
-        return self.policies.row(0, "exact", source)[0]
+        return self.policies.row(0, "steady", source)[0]
 
 
 def test_telemetry_changes_the_policy_at_the_next_look() -> None:
@@ -50,8 +55,28 @@ def test_telemetry_changes_the_policy_at_the_next_look() -> None:
     network.load = 990e6
     assert network.row("telemetry").tolist() == before.tolist()
     network.now_ns += PERIOD_NS
-    assert network.row("telemetry")[0] > before[0] + 0.3
+    assert 1 - network.row("telemetry")[0] < 0.1 * (1 - before[0])
     assert [policy.version for _, _, policy in network.policies.published] == [1, 2]
+
+
+def test_own_pulls_are_left_out_of_others_traffic() -> None:
+    network = Network([0.01] * 4)
+    network.policies.pulling(0, 1)
+    network.now_ns += 2 * PERIOD_NS
+    network.row("telemetry")
+    assert network.own[network.topology.peer(Endpoint("h1", 0))] > 0
+    network.policies.failed(0, 1)
+    network.now_ns += 200 * PERIOD_NS
+    network.row("telemetry")
+    assert network.own == {}
+
+
+def test_workers_never_swap_weights() -> None:
+    network = Network([0.01] * 4)
+    rows = [network.policies.row(rank, "uniform", "telemetry")[1] for rank in range(4)]
+    weights = np.stack(rows)
+    assert POLICIES["uniform"].compute(np.full((4, 4), 0.1)).pull_weights.max() > 0.6
+    assert (weights + weights.T).max() <= 1 + 1e-9
 
 
 def test_measurements_change_the_policy_after_a_longer_period() -> None:

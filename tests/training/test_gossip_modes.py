@@ -40,6 +40,10 @@ class UniformPolicies:
         probabilities[rank] = 0
         return probabilities / probabilities.sum(), np.full(self.workers, 0.5)
 
+    def pulling(self, rank: int, peer: int) -> None: ...
+
+    def failed(self, rank: int, peer: int) -> None: ...
+
     def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
         self.pulls.append((rank, peer, duration_ns))
 

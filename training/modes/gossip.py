@@ -25,7 +25,7 @@ class Gossip(PeerMode):
 
     name: str = "gossip"
     policy: str = "exact"
-    """Gossip policy by name: "exact", "netmax", "uniform", or a path."""
+    """Gossip policy by name: "exact", "steady", "netmax", "uniform", or a path."""
     source: str = "telemetry"
     """Source of iteration times: "telemetry", or "measured" for averages of the workers' own pulls."""
 
@@ -50,6 +50,8 @@ class Gossip(PeerMode):
             peer = int(chances.choice(len(probabilities), p=probabilities / probabilities.sum()))
             asked = peer != rank and peer not in worker.lost
             call = worker.peers.pull_async(peer, WEIGHTS) if asked else None
+            if call is not None:
+                ends.policies.pulling(rank, peer)
             now_ns = yield from worker.run_steps(iteration, now_ns)
             weights = worker.weights
             if call is not None and (answer := (yield from worker.answer(peer, call))) is not None:
@@ -57,6 +59,8 @@ class Gossip(PeerMode):
                 ends.policies.pulled(rank, peer, now_ns - began_ns)
                 # both are of before the step: a pull towards old weights would undo a part of this worker's gradient
                 weights = weights - np.float32(pull_weights[peer]) * (before - answer.value.value)
+            elif call is not None:
+                ends.policies.failed(rank, peer)
             worker.peers.publish(WEIGHTS, weights)
             worker.end(iteration, weights, now_ns)
 

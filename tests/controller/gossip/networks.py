@@ -34,9 +34,9 @@ def one_slow_worker(workers: int, rng: np.random.Generator) -> Floats:
 
 
 def drawn(number: int, workers: int) -> Floats:
-    """The network of that number, of two kinds in turn."""
+    """The network of that number, of three kinds in turn."""
     rng = np.random.default_rng((48, number))
-    return (two_racks_and_a_slow_pair, lognormal)[number % 2](workers, rng)
+    return (two_racks_and_a_slow_pair, lognormal, one_slow_worker)[number % 3](workers, rng)
 
 
 def _with_compute(times: Floats) -> Floats:

@@ -179,7 +179,8 @@ def test_pull_weights_keep_two_ranks_from_swapping() -> None:
         scene.turn()
         scene.settle()
     assert scene.averagers[0].version > 0
-    assert scene.averagers[0]._pull_weights.max() == 0.5
+    weights = scene.averagers[0]._pull_weights
+    assert (weights + weights.T).max() == pytest.approx(1)
 
 
 def test_a_policy_that_fails_leaves_the_last_one_in_force() -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import WireError
 from .fields import BY_NAME, FIELDS, PARTS
 
 LANES: Final = 256
@@ -206,3 +207,13 @@ def round_near(chunk: Integers, reference: int) -> Integers:
 def next_generation(generation: int) -> int:
     """Return the generation after this one: 255 is followed by 1."""
     return generation % (GENERATIONS - 1) + 1
+
+
+MAX_ROUNDS: Final = 1 << 48
+"""Maximum number of a job's rounds: a year of ten million a second."""
+
+
+def check_rounds(place: str, rounds: int) -> None:
+    """Check a number of rounds that a host has sent. Raises WireError beyond `MAX_ROUNDS`."""
+    if rounds > MAX_ROUNDS:
+        raise WireError(f"round {rounds} is out of range", place=place, value=rounds, allowed=("integers 0 to 2^48",))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .aggregation import LANES
+from .aggregation import LANES, check_rounds
 from .errors import WireError
 from .frames import BULK_PRIORITY
 
@@ -114,16 +114,6 @@ class Pause:
 
     job: int
     generation: int
-
-
-MAX_ROUNDS: Final = 1 << 48
-"""Maximum number of a job's rounds: a year of ten million a second."""
-
-
-def check_rounds(place: str, rounds: int) -> None:
-    """Check a number of rounds that a host has sent. Raises WireError beyond `MAX_ROUNDS`."""
-    if rounds > MAX_ROUNDS:
-        raise WireError(f"round {rounds} is out of range", place=place, value=rounds, allowed=("integers 0 to 2^48",))
 
 
 @dataclass(frozen=True, slots=True)

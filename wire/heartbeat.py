@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Self
 
-from .control import check_rounds
+from .aggregation import check_rounds
 from .errors import WireError
 
 HEARTBEAT_PORT: Final = 22344

@@ -19,6 +19,7 @@ import grpc
 
 from ...errors.texts import printable
 from ...wire import control_pb2 as pb
+from ...wire.aggregation import check_rounds
 from ...wire.control import (
     Abort,
     Departure,
@@ -28,7 +29,6 @@ from ...wire.control import (
     ServerPlan,
     TrafficClass,
     WorkerPlan,
-    check_rounds,
 )
 from ...wire.control_messages import departures_message, read_calls, read_held, read_report, to_host
 from ...wire.errors import WireError

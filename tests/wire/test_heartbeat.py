@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.tests.support.errors import raises
-from weir.wire.control import MAX_ROUNDS
+from weir.wire.aggregation import MAX_ROUNDS
 from weir.wire.errors import WireError
 from weir.wire.heartbeat import HEARTBEAT_BYTES, Heartbeat, is_from
 

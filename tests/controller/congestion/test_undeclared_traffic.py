@@ -33,8 +33,7 @@ from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes
 from weir.topologies.generators import leaf_spine
-from weir.wire.aggregation import LANES
-from weir.wire.control import MAX_ROUNDS
+from weir.wire.aggregation import LANES, MAX_ROUNDS
 
 RUNS: Final = ROOT / "experiments"
 MS: Final = 1_000_000

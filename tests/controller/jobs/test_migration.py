@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from weir.controller.jobs.migration import MigrationPhase, Move, MoveError, NoSurvivor, settle
 from weir.tests.support.errors import raises
-from weir.wire.control import MAX_ROUNDS, Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.aggregation import MAX_ROUNDS
+from weir.wire.control import Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 SERVER = 0x0A000901
 GENERATION = 7

@@ -34,7 +34,8 @@ from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, r
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
-from weir.wire.control import KEY_BYTES, MAX_ROUNDS, JobReport, Pacing, Resume, WorkerPlan
+from weir.wire.aggregation import MAX_ROUNDS
+from weir.wire.control import KEY_BYTES, JobReport, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, read_report, read_to_host, report_message
 from weir.wire.frames import BULK_PRIORITY, DSCP_CONTROL
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any, Final
 
 from ..controller.placement import Placement, PlacementError, Problem
+from ..controller.placement.model.search_limit import SearchLimit
 from ..controller.planning.completion import Expected
 
-LONGEST_SECONDS: Final = 1.0
-"""Time limit for all switches of an output, in seconds of wall-clock time: an interactive user waits for it."""
+VISITS: Final = 20_000
+"""Limit for all switches of an output, in visits of links: one or two seconds, which an interactive user waits."""
+_DECISION: Final = 500
+"""Visits that a decision counts as on any fabric. It also counts each link once, and each worker on a hundredth of the
+links, by which linear programs grow.
+"""
 _AS_FAST: Final = 0.01
 """A step that takes longer by this share or less is as fast."""
 
@@ -47,11 +51,17 @@ class Without:
         }
 
 
-class RemovalStudy:
-    """Asks for one switch after another, as long as there is time."""
+def decision_visits(problem: Problem) -> int:
+    """Return the visits of links that placing the job once more counts as, whatever the strategy."""
+    links = len(problem.topology.directed_links)
+    return _DECISION + links + links * len(problem.workers) // 100
 
-    def __init__(self, seconds: float | None = None) -> None:
-        self._left = LONGEST_SECONDS if seconds is None else seconds
+
+class RemovalStudy:
+    """Places the job without one switch after another, up to a limit that does not depend on the machine."""
+
+    def __init__(self, visits: int | None = None) -> None:
+        self._limit = SearchLimit(VISITS if visits is None else visits)
 
     def without_each(
         self,
@@ -59,21 +69,18 @@ class RemovalStudy:
         plan: Placement,
         place: Callable[[Problem], Placement],
         expected: Callable[[Problem, Placement], Expected],
-        placed_in: float,
     ) -> Mapping[str, Without]:
         """Return the outcome without each switch of the tree, in the tree's order.
 
-        Switches are left out if the time does not suffice, estimated from the time that placing the job took, in
-        seconds.
+        Switches are left out at the limit.
         """
         without: dict[str, Without] = {}
         room = problem.room or {switch.name: 1 for switch in problem.topology.switches}
         inner = [node for node in plan.children if node != problem.server]
-        longest = placed_in
         for switch in inner:
-            if longest > self._left:
+            self._limit.spend(decision_visits(problem))
+            if self._limit.is_reached:
                 break
-            started = perf_counter()
             other = replace(problem, room={**room, switch: 0})
             try:
                 tree = place(other)
@@ -83,7 +90,4 @@ class RemovalStudy:
             else:
                 instead = tree.children.keys() - set(inner) - {problem.server}
                 without[switch] = Without(expected(other, tree), tuple(sorted(instead)))
-            taken = perf_counter() - started
-            self._left -= taken
-            longest = max(longest, taken)
         return without

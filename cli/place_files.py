@@ -122,13 +122,13 @@ def _read(path: Path, kind: str) -> YamlFile:
 
 def _wrong_hosts(written: YamlFile, index: int, job: PlacedJob, topology: Topology) -> Iterator[FileProblem]:
     known = [host.name for host in topology.hosts]
-    seen: set[str] = set()
+    names, seen = {*known}, set[str]()
     hosts: list[tuple[list[str | int], str]] = [(["workers", rank], host) for rank, host in enumerate(job.workers)]
     if job.server is not None:
         hosts.append((["server"], job.server))
     for key, host in hosts:
         location = ["jobs", index, *key]
-        if host not in known:
+        if host not in names:
             text = f'{dotted(location)}: no host "{host}" in {topology.name}{nearest(host, known)}'
             yield FileProblem(text, written.line(location))
         elif host in seen:

@@ -1,8 +1,8 @@
 """Trees of several jobs chosen at the same time, so that one moves for the sake of another that counts more.
 
-Few jobs on a small fabric are decided together over all their trees, which is exact. Of more jobs, the one that decides
-the times and some of those on its slowest link are decided together, over the trees that are known and cheap ones by
-the load of the links, while all others stay; then the next one, as long as the times get less.
+Few jobs with a choice, on a small fabric, are decided together over all their trees, which is exact. Of more jobs, the
+one that decides the times and some of those on its slowest link are decided together, over the trees that are known and
+cheap ones by the load of the links, while all others stay; then the next one, as long as the times get less.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..model.search_limit import SearchLimit
 from .combination import best_combination, every_tree
 from .multi_tree import Jobs, cheap_by_load
 
-FEW: Final = 6
-"""Jobs up to which all are decided together."""
+FEW: Final = 8
+"""Jobs with a choice of trees up to which all are decided together."""
 _TOGETHER: Final = 4
 """Jobs that are decided together if there are more."""
 _SLOWEST: Final = 3
@@ -34,7 +34,7 @@ _SAME: Final = 1e-6
 _VISITS: Final = 8
 """Visits of each link that deciding one of these jobs counts as."""
 _NODES: Final = 200
-"""Branches of each search if there are more than `FEW` jobs."""
+"""Branches of each search if more than `FEW` jobs have a choice."""
 
 _TREES: WeakKeyDictionary[Routes, dict[tuple[bytes, tuple[int, ...]], list[frozenset[int]] | None]] = (
     WeakKeyDictionary()
@@ -91,9 +91,10 @@ class Neighbourhood:
         """
         improved, loads = list(placements), list(bytes_of)
         trees = {job: all_trees(self._jobs, job) for job in self._free}
-        if len(self._free) <= FEW and all(tree is not None for tree in trees.values()):
-            every = {job: tree for job, tree in trees.items() if tree is not None}
-            return improved, self._decide(every, improved, loads, nodes=None)
+        every = {job: tree for job, tree in trees.items() if tree is not None}
+        choosing = sum(len(tree) > 1 for tree in every.values())
+        if len(every) == len(trees) and choosing <= FEW and self._decide(every, improved, loads, nodes=None):
+            return improved, True
         pool = {job: list(tree or ()) for job, tree in trees.items()}
         for _ in range(_ROUNDS):
             if not any(self._around(job, pool, improved, loads) for job in self._deciding(loads)):
@@ -147,11 +148,15 @@ class Neighbourhood:
     ) -> bool:
         """Take the best combination of these jobs' trees, each with its present one; return True if it is proven."""
         rows = [load[None] * self._of_byte for load in loads]
+        others: dict[int, list[frozenset[int]]] = {}
         for job, trees in choices.items():
-            rows[job] = np.concatenate([rows[job], self._rows(job, trees)])
+            differing = self._rows(job, trees)
+            differs = ~np.isclose(differing, rows[job], rtol=_SAME, atol=0.0).all(axis=1)
+            others[job] = [tree for tree, differ in zip(trees, differs.tolist(), strict=True) if differ]
+            rows[job] = np.concatenate([rows[job], differing[differs]])
         limit = {} if nodes is None else {"nodes": nodes}
         best = best_combination(rows, self._weights, self._classes, [0] * len(rows), **limit)
-        moved = {job: choices[job][at - 1] for job, at in enumerate(best.chosen) if at}
+        moved = {job: others[job][at - 1] for job, at in enumerate(best.chosen) if at}
         try:
             placements = {job: self._jobs.placement(job, self._jobs.rooted(job, tree)) for job, tree in moved.items()}
         except PlacementError:  # more children than a switch takes

@@ -525,3 +525,30 @@ def test_other_jobs_traffic_that_is_no_figure_is_refused() -> None:
     for link, count in ((Endpoint("s1", 9), 1.0), (Endpoint("s1", 1), float("nan")), (Endpoint("s1", 1), -1.0)):
         with raises(PlacementError, place=f"other jobs' traffic on {link}", value=count):
             place(replace(problem, others={link: count}))
+
+
+def test_seven_jobs_of_which_four_have_a_choice_are_decided_exactly() -> None:
+    """The best combination has two jobs change places, one of which is on no link of the slowest job."""
+    rates = {"s1": (2, 3, 3), "s2": (10, 5, 10)}
+    topology = leaf_spine(2, 3, 12)
+    links = [
+        replace(link, rate_bps=100_000_000 * rates[link.a.node][link.a.port - 13])
+        if link.a.node in rates and link.b.node not in rates and topology.is_switch(link.b.node)
+        else replace(link, rate_bps=2_000_000_000)
+        for link in topology.links
+    ]
+    topology = replace(topology, links=tuple(links))
+    routes = Routes(topology)
+    loads = {Endpoint("s2", 13): LinkLoad(8e8), Endpoint("s1", 14): LinkLoad(2.7e8)}
+    hosts = (("h3", "h18"), ("h12", "h11"), ("h8", "h2"), ("h9", "h5"), ("h10", "h20"), ("h6", "h14"), ("h19", "h17"))
+    servers = ("h16", "h15", None, None, None, None, None)
+    sizes = (25, 10, 15, 2, 5, 10, 10)
+    jobs: list[RunningAggregation] = []
+    for workers, server, size in zip(hosts, servers, sizes, strict=True):
+        problem = Problem(routes, workers, server, 1_000_000 * size, loads)
+        jobs.append(RunningAggregation(problem, place(problem)))
+    for _ in range(5):
+        moved = better_together(jobs, place, 0.0)
+        jobs = [replace(job, placement=moved.get(index, job.placement)) for index, job in enumerate(jobs)]
+    assert max(seconds_of(jobs, {})) == pytest.approx(best_slowest(jobs)) == pytest.approx(0.8)
+    assert bound_of_slowest(jobs) == pytest.approx(0.8)

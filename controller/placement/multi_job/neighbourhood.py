@@ -151,8 +151,8 @@ class Neighbourhood:
         others: dict[int, list[frozenset[int]]] = {}
         for job, trees in choices.items():
             differing = self._rows(job, trees)
-            differs = ~np.isclose(differing, rows[job], rtol=_SAME, atol=0.0).all(axis=1)
-            others[job] = [tree for tree, differ in zip(trees, differs.tolist(), strict=True) if differ]
+            differs = np.flatnonzero((np.abs(differing - rows[job]) > _SAME * rows[job]).any(axis=1))
+            others[job] = [trees[index] for index in differs.tolist()]
             rows[job] = np.concatenate([rows[job], differing[differs]])
         limit = {} if nodes is None else {"nodes": nodes}
         best = best_combination(rows, self._weights, self._classes, [0] * len(rows), **limit)

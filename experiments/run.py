@@ -162,8 +162,10 @@ def _run_strategies(
         if mininet is not None:
             _run_in_mininet(config, record, mininet, progress, watch, end)
         for index, mode in enumerate(config.synchronisation.modes if config.synchronisation is not None else ()):
-            task = progress.add_task(f"mode {mode_label(mode)}", total=1)
-            record.modes.append(end.run(train_in_mode(config, index)))
+            label = f"mode {mode_label(mode)}"
+            task = progress.add_task(label, total=1)
+            note = partial(_announce, progress.console, label, announced)
+            record.modes.append(end.run(train_in_mode(config, index, note)))
             progress.update(task, completed=1)
     return record
 

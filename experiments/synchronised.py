@@ -7,7 +7,7 @@ Every worker is a process of its own, on a machine that the run's file describes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -28,8 +28,14 @@ def _compute_seconds(machines: Sequence[Machine], samples: int, cluster: Cluster
     return np.array([1e-9 * machine.compute_ns(samples, 0, cluster.now_ns) for machine in machines])
 
 
-async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
-    """Train in the mode of that place until the loss is the target's, or the limit has come."""
+async def train_in_mode(config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None) -> ModeResult:
+    """Train in the mode of that place until the loss is the target's, or the limit has come.
+
+    Args:
+        config: The run.
+        index: Place of the mode in the run file's list.
+        note: Receives notes on queue bounds; those on queues without one come before anything is sent.
+    """
     asked = config.synchronisation
     if asked is None:
         raise ExperimentError(f"run {config.name}: there is no section synchronisation, which names modes")
@@ -48,7 +54,12 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
     machines = asked.machines.drawn(config.seed)
     training = Training(plan, workload, curve, machines)
     async with Cluster(
-        config, config.strategies[-1], values=workload.parameters, served=isinstance(mode, ServedMode)
+        config,
+        config.strategies[-1],
+        values=workload.parameters,
+        served=isinstance(mode, ServedMode),
+        exchanging=isinstance(mode, PeerMode),
+        note=note,
     ) as cluster:
         started_ns = cluster.now_ns
         if mode.summed:

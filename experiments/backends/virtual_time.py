@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,7 +41,7 @@ from ...training.workload import Floats
 from ...wire.heartbeat import Heartbeat
 from ...wire.int_shim import Presence
 from ..config import RunConfig
-from ..config.background import BACKGROUND_PAYLOAD_BYTES
+from ..config.background import BACKGROUND_PAYLOAD_BYTES, exchanged
 from ..records.report import name_of
 from .admission import Admission
 from .agent_registry import AgentRegistry
@@ -103,6 +105,7 @@ class Cluster:
         *,
         values: int | None = None,
         served: bool = False,
+        exchanging: bool = False,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Set up the run.
@@ -114,10 +117,16 @@ class Cluster:
             values: Number of values of a tensor; None for the workload's own.
             served: Each worker has a job with the server's host alone, in place of the job of all
                 (`TrainedJob.pairs`).
+            exchanging: The workers also send to each other over `transports()` with its default options; the queue
+                bounds count these packets.
             note: Receives the queue bounds before anything is sent.
         """
         self._values = config.gradient_values if values is None else values
         self._served = served
+        self._congestion = config.congestion_options
+        if exchanging:
+            others = exchanged(config.job.workers, _DEFAULT_TRANSPORT.window)
+            self._congestion = replace(self._congestion, windowed=(*self._congestion.windowed, *others))
         self._watch = watch
         self._note = note
         self.config = config
@@ -136,7 +145,7 @@ class Cluster:
         self.agents = AgentRegistry(self.emulated)
         self._laws = WindowLaws(config.congestion.law, self.topology)
         self._events = EventList()
-        self._frame_bytes = largest_frame_bytes(self.topology, config.congestion_options)
+        self._frame_bytes = largest_frame_bytes(self.topology, self._congestion)
         self._flows = YieldingFlows(self.emulated, config.yielding, self._events, self._longest_life_ns)
         self._transports = VirtualTransports(self.emulated, self._events)
         self._transfers = Transfers(
@@ -224,7 +233,7 @@ class Cluster:
             stuck_ns=STALLED_NS,
             host_lease_ns=beats.lease if beats is not None else None,
             heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
-            congestion=self.config.congestion_options,
+            congestion=self._congestion,
             watching=self._watching,
         )
 
@@ -411,15 +420,18 @@ class Cluster:
         )
 
     def transports(
-        self, hosts: Sequence[str] | None = None, options: TransportOptions = _DEFAULT_TRANSPORT
+        self, hosts: Sequence[str] | None = None, options: TransportOptions | None = None
     ) -> list[Transport]:
         """Make a transport at each of these hosts. Calls in `…_async` are done after `finish`.
 
         Args:
             hosts: Hosts of jobs or flows of the run, by rank; None: the trained job's workers.
-            options: Options of all of them.
+            options: Options of all of them; None: the defaults, with the longest life of a packet between these hosts.
         """
         names = self.config.job.workers if hosts is None else hosts
+        if options is None:
+            life_ns = max((self._longest_life_ns(*pair) for pair in permutations(names, 2)), default=0)
+            options = replace(_DEFAULT_TRANSPORT, life_ns=life_ns)
         return self._transports.connect(FIRST_JOB, names, f"{self.config.seed:064x}", options)
 
     # --- virtual time ---

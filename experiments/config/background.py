@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -225,3 +226,9 @@ def windowed(flows: Iterable[YieldingFlow | TransferFlow]) -> tuple[Windowed, ..
         )
         for flow in flows
     )
+
+
+def exchanged(hosts: Sequence[str], window: int) -> tuple[Windowed, ...]:
+    """Return the packets that hosts may have in the network if each sends to each other one over the transport."""
+    packet_bytes = FRAME_HEADER_BYTES + TRANSFER_BYTES
+    return tuple(Windowed(one, other, window, packet_bytes) for one, other in itertools.permutations(hosts, 2))

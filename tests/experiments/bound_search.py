@@ -15,145 +15,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import multiprocessing
 import random
+import resource
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Final
+from unittest import mock
 
 import numpy as np
 
+from weir.experiments import synchronised
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.tests.experiments.bound_trials import Trial, changed, drawn
 from weir.wire.aggregation import LANES
 
-RATES_MBIT: Final = (10, 100, 1_000, 10_000, 25_000, 40_000, 100_000)
-FRAME_BITS: Final = 8 * 1_100
 LEAST_BOUND: Final = 5
 """Queues with a smaller bound have no part in ratios: a probe alone fills some."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run: the choices from which its file is made."""
-
-    seed: int
-    rate_mbit: int = 1_000
-    uplink: float = 1.0
-    """Rate of links between switches, as a share of the hosts'."""
-    leaves: int = 2
-    spines: int = 1
-    hosts_per_leaf: int = 5
-    buffer: int = 128
-    delay_us: int = 2
-    workers: int = 4
-    strategy: str = "hierarchy"
-    window: int = 32
-    bound: int = 64
-    lease_frames: int = 2_000
-    poll_frames: float = 1.0
-    probe_frames: int = 500
-    """Time between two probes of a path, in frames of the hosts' links; other times as well."""
-    steady: tuple[tuple[int, int, float], ...] = ()
-    """Flows that never yield: source, destination, share of the hosts' rate. No flow has an exact multiple of a link's
-    rate: such a one refills a full queue at the very moment that a packet leaves, and locks out all others for ever.
-    """
-    yielding: tuple[tuple[int, int, int], ...] = ()
-    """Flows that yield: source, destination, window."""
-    others: tuple[tuple[int, int], ...] = ()
-    """Other jobs of two workers: first host, and frames after which the job stops; 0: never."""
-    heartbeats: bool = False
-    late_frames: tuple[int, ...] = (0, 0, 0)
-    """Per sum, the frames by which the last worker is later than the others."""
-    rounds: int = 60
-
-    @property
-    def frame_ns(self) -> float:
-        return FRAME_BITS * 1e3 / self.rate_mbit
-
-    def after(self, frames: float) -> int:
-        """Time of so many frames, in ns, and at least one."""
-        return max(1, round(frames * self.frame_ns))
-
-    def run(self) -> dict[str, Any]:
-        """The run file."""
-        rng = random.Random(self.seed)
-        hosts = [f"h{number}" for number in range(1, self.leaves * self.hosts_per_leaf + 1)]
-        placed = rng.sample(hosts, min(self.workers, len(hosts) - 3) + 1)
-        rest = [host for host in hosts if host not in placed]
-        rate, period = f"{self.rate_mbit}Mbit", self.after(self.probe_frames)
-        names = [*rest, *hosts]
-        background: list[dict[str, Any]] = [
-            {
-                "source": names[a % len(names)],
-                "destination": names[b % len(names)],
-                "rate": int(share * self.rate_mbit * 1e6),
-                "port": 100 + n,
-            }
-            for n, (a, b, share) in enumerate(self.steady)
-            if names[a % len(names)] != names[b % len(names)]
-        ]
-        background += [
-            {
-                "source": names[a % len(names)],
-                "destination": names[b % len(names)],
-                "kind": "yielding",
-                "window": window,
-                "port": 200 + n,
-            }
-            for n, (a, b, window) in enumerate(self.yielding)
-            if names[a % len(names)] != names[b % len(names)]
-        ]
-        others = [
-            {
-                "workers": rest[2 * n : 2 * n + 2],
-                "server": placed[0],
-                "window": self.window,
-                "slots": 2 * self.window,
-                "start": self.after(first),
-                **({"stop": self.after(first + lasts)} if lasts else {}),
-            }
-            for n, (first, lasts) in enumerate(self.others)
-            if len(rest) >= 2 * n + 2
-        ]
-        return {
-            "name": "search",
-            "seed": self.seed,
-            "fabric": {
-                "name": "search",
-                "generate": {
-                    "kind": "leaf-spine",
-                    "leaves": self.leaves,
-                    "spines": self.spines,
-                    "hosts_per_leaf": self.hosts_per_leaf,
-                    "rate": rate,
-                    "uplink_rate": f"{max(1, round(self.uplink * self.rate_mbit))}Mbit",
-                    "delay": f"{self.delay_us}us",
-                    "queue": self.buffer,
-                },
-            },
-            "job": {"workers": placed[:-1], "server": placed[-1], "window": self.window, "slots": 2 * self.window},
-            "other_jobs": others,
-            "background": background,
-            "host_poll": round(self.poll_frames * self.frame_ns),
-            "congestion": {"bound": self.bound, "lease": self.after(self.lease_frames)},
-            "control": {
-                "interval": period,
-                "warm_up": 3 * period,
-                "solve_interval": 4 * period,
-                "latency": self.after(10),
-            },
-            **(
-                {"heartbeats": {"to": rest[-1], "lease": max(self.after(4_000), 1_000_000)}}
-                if self.heartbeats and rest
-                else {}
-            ),
-            "strategies": [self.strategy],
-        }
+LEAST_USE: Final = 5
+"""Packets that a queue has held if its bound was put to the test."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +50,24 @@ class Outcome:
     broken: tuple[str, ...] = ()
     ratios: tuple[float, ...] = field(default=(), repr=False)
     """Held/promised of the queues in use that had a bound throughout."""
+    tested: int = 0
+    """Number of these queues that held `LEAST_USE` packets or more."""
 
     @property
     def largest(self) -> float:
         return max(self.ratios, default=0.0)
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Outcome:
+        figures = cluster.figures
+        held = {link.end: link.largest_queue_packets for link in figures.links()}
+        bounds = {end: bound for end, bound in figures.promised.items() if bound is not None and bound >= LEAST_BOUND}
+        used = {end: held[end] for end in bounds if held.get(end, 0) > 1}
+        return cls(
+            tuple(figures.broken_promises),
+            tuple(packets / bounds[end] for end, packets in used.items()),
+            sum(packets >= LEAST_USE for packets in used.values()),
+        )
 
 
 def play(trial: Trial) -> Outcome | None:
@@ -175,11 +76,12 @@ def play(trial: Trial) -> Outcome | None:
         config = RunConfig.model_validate(trial.run())
     except (ExperimentError, ValueError):
         return None
-    return asyncio.run(_play(trial, config))
+    return asyncio.run(_train(config) if trial.mode else _sum(trial, config))
 
 
-async def _play(trial: Trial, config: RunConfig) -> Outcome:
-    async with Cluster(config, trial.strategy) as cluster:
+async def _sum(trial: Trial, config: RunConfig) -> Outcome:
+    """Sum once for each of the trial's `late_frames`."""
+    async with Cluster(config, config.strategies[0]) as cluster:
         values = np.ones(LANES * trial.rounds, np.float32)
         for late in trial.late_frames:
             *early, last = cluster.job.communicators
@@ -189,53 +91,21 @@ async def _play(trial: Trial, config: RunConfig) -> Outcome:
             last.allreduce_async(values)
             await cluster.settle()
         await cluster.compute(trial.after(2 * trial.buffer))
-        figures = cluster.figures
-        held = {link.end: link.largest_queue_packets for link in figures.links()}
-        bounds = {end: bound for end, bound in figures.promised.items() if bound is not None and bound >= LEAST_BOUND}
-        used = [held[end] / bound for end, bound in bounds.items() if held.get(end, 0) > 1]
-        return Outcome(tuple(figures.broken_promises), tuple(used))
+        return Outcome.of(cluster)
 
 
-_CHOICES: Final[dict[str, Callable[[random.Random], Any]]] = {
-    "rate_mbit": lambda rng: rng.choice(RATES_MBIT),
-    "uplink": lambda rng: rng.choice([1.0, 1.0, 0.3, 0.1, 2.5]),
-    "leaves": lambda rng: rng.choice([1, 2, 3]),
-    "spines": lambda rng: rng.choice([1, 2]),
-    "buffer": lambda rng: rng.choice([8, 24, 64, 128, 256]),
-    "delay_us": lambda rng: rng.choice([1, 2, 20]),
-    "workers": lambda rng: rng.randrange(2, 6),
-    "strategy": lambda rng: rng.choice(["ps", "rack", "hierarchy", "widest"]),
-    "window": lambda rng: rng.choice([4, 16, 32, 64]),
-    "bound": lambda rng: rng.choice([16, 32, 64, 128]),
-    "lease_frames": lambda rng: rng.choice([100, 2_000, 20_000]),
-    "poll_frames": lambda rng: rng.choice([0.0, 1.0, 4.0]),
-    "probe_frames": lambda rng: rng.choice([50, 200, 1_000]),
-    "steady": lambda rng: tuple(
-        (rng.randrange(9), rng.randrange(9), rng.choice([0.11, 0.31, 0.59, 0.89])) for _ in range(rng.randrange(3))
-    ),
-    "yielding": lambda rng: tuple(
-        (rng.randrange(9), rng.randrange(9), rng.choice([1, 4, 16])) for _ in range(rng.randrange(4))
-    ),
-    "others": lambda rng: tuple(
-        (rng.randrange(300, 3_000), rng.choice([0, 500, 1_500])) for _ in range(rng.randrange(3))
-    ),
-    "heartbeats": lambda rng: rng.random() < 0.2,
-    "late_frames": lambda rng: tuple(rng.choice([0, 0, 500, 3_000]) for _ in range(3)),
-    "rounds": lambda rng: rng.choice([8, 40, 80]),
-}
+async def _train(config: RunConfig) -> Outcome:
+    """Train in the run's only mode."""
+    outcomes = []
 
+    class Seen(Cluster):
+        async def __aexit__(self, *args: object) -> None:
+            outcomes.append(Outcome.of(self))
+            await super().__aexit__(*args)
 
-def drawn(seed: int) -> Trial:
-    """Draw a trial."""
-    rng = random.Random(seed)
-    return Trial(seed=seed, **{name: choose(rng) for name, choose in _CHOICES.items()})
-
-
-def changed(trial: Trial, rng: random.Random) -> Trial:
-    """Draw one of the choices of a trial again, or its hosts."""
-    name = rng.choice(["seed", *_CHOICES])
-    another: dict[str, Any] = {name: rng.randrange(1 << 16) if name == "seed" else _CHOICES[name](rng)}
-    return replace(trial, **another)
+    with mock.patch.object(synchronised, "Cluster", Seen):
+        await synchronised.train_in_mode(config, 0)
+    return outcomes[-1]
 
 
 def climb(seed: int, trials: int, player: Callable[[Trial], Outcome | None] = play) -> tuple[Trial, Outcome]:
@@ -259,36 +129,53 @@ def climb(seed: int, trials: int, player: Callable[[Trial], Outcome | None] = pl
 class Tally:
     """Plays trials, each in a process of its own, and counts their outcomes."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: int) -> None:
+        """`limit_s`: processor time of a trial."""
         self._limit_s = limit_s
         self.outcomes: Counter[str] = Counter()
         self.ratios: list[float] = []
+        self.tested: list[int] = []
 
     def play(self, trial: Trial) -> Outcome | None:
         """Play a trial; None if its file is refused, if it fails, or takes longer than the limit."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_play_apart, args=(trial, theirs))
+        process = context.Process(target=_play_apart, args=(trial, theirs, self._limit_s))
         process.start()
         theirs.close()
         try:
-            result = ours.recv() if ours.poll(self._limit_s) else "too long"
-        except EOFError:  # its traceback is on the error output
+            result = ours.recv()
+        except EOFError:  # the traceback of a failed run is on the error output
             result = "failed"
-        process.kill()
         process.join()
         if not isinstance(result, Outcome):
             kind = "refused" if result is None else result
+            if process.exitcode == -signal.SIGXCPU:
+                kind = "too long"
             self.outcomes[kind] += 1
             if kind != "refused":
                 _say(f"  {kind}: {trial}")
             return None
         self.outcomes["exceeded" if result.broken else "kept"] += 1
         self.ratios += result.ratios
+        self.tested.append(result.tested)
         return result
 
+    @property
+    def summary(self) -> str:
+        """Outcomes, and the tightness over all queues in use."""
+        ratios = self.ratios or [0.0]
+        return (
+            f"{', '.join(f'{count} {kind}' for kind, count in self.outcomes.items())}; {np.count_nonzero(self.tested)} "
+            f"runs tested {sum(self.tested)} queues with {LEAST_USE} packets or more; {len(self.ratios)} queues in "
+            f"use, held/promised: median {np.median(ratios):.2f}, 90 % {np.quantile(ratios, 0.9):.2f}, maximum "
+            f"{max(ratios):.2f}"
+        )
 
-def _play_apart(trial: Trial, answer: Connection) -> None:
+
+def _play_apart(trial: Trial, answer: Connection, limit_s: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
+    logging.disable(logging.WARNING)
     answer.send(play(trial))
 
 
@@ -303,7 +190,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("first", type=int, help="first seed")
     parser.add_argument("climbs", type=int, help="number of seeds")
     parser.add_argument("--runs", type=int, default=10, help="runs of each climb")
-    parser.add_argument("--limit", type=float, default=60, help="seconds after which a run is given up")
+    parser.add_argument("--limit", type=int, default=20, help="processor seconds after which a run is given up")
     given = parser.parse_args(arguments)
     tally = Tally(given.limit)
     for seed in range(given.first, given.first + given.climbs):
@@ -311,11 +198,9 @@ def main(arguments: list[str]) -> int:
         _say(f"seed {seed}: {outcome.largest:.2f} {'; '.join(outcome.broken)}".rstrip())
         if outcome.broken:
             _say(f"  {best}")
-    ratios = tally.ratios or [0.0]
-    _say(
-        f"{', '.join(f'{count} {kind}' for kind, count in tally.outcomes.items())}; {len(tally.ratios)} queues in use, "
-        f"held/promised: median {np.median(ratios):.2f}, 90 % {np.quantile(ratios, 0.9):.2f}, maximum {max(ratios):.2f}"
-    )
+        if (seed + 1 - given.first) % 10 == 0:
+            _say(f"so far {tally.summary}")
+    _say(tally.summary)
     return 1 if tally.outcomes["exceeded"] else 0
 
 

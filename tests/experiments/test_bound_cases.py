@@ -13,6 +13,7 @@ import pytest
 from weir.controller.congestion import Uncontrolled, Windowed
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
+from weir.experiments.synchronised import train_in_mode
 from weir.topologies import Endpoint
 from weir.wire.aggregation import LANES
 
@@ -157,6 +158,32 @@ def test_more_workers_than_the_buffer_holds_still_sum() -> None:
             assert duration_ns < 3 * frames_ns, "it waited for time-outs again and again"
 
     asyncio.run(play())
+
+
+def test_workers_that_exchange_over_the_transport_count_in_bounds() -> None:
+    """Four workers of two racks send to each other; no queue can be bound."""
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": two_switches(["h1", "h2", "h3"], ["h4", "h5"], rate="200Mbit"),
+            "job": {"workers": ["h1", "h2", "h4", "h5"], "server": "h3"},
+            "training": {"batch": 4, "steps": 1, "momentum": 0},
+            "congestion": {"bound": 96},
+            "strategies": ["ps"],
+            "synchronisation": {
+                "modes": ["d-psgd"],
+                "machines": {"speeds": [4000, 4000, 4000, 4000]},
+                "workload": "synthetic",
+                "target": 1e-9,
+                "limit": "20ms",
+            },
+        }
+    )
+    notes = list[str]()
+    result = asyncio.run(train_in_mode(config, 0, notes.append))
+    assert result.updates > 4
+    assert not result.broken
+    assert "384 packets of others' own windows" in "\n".join(notes), "64 to each of three others, and from each"
 
 
 BURSTS: Final = [

@@ -1,4 +1,8 @@
-"""Probes as a source of reports: sent probes, returned ones and their readings, lost ones."""
+"""Probes as a source of reports: sent probes, returned ones and their readings, lost ones.
+
+A probe of the plan crosses several links. While its newest ones are lost, a probe for each link of its path is sent in
+its place, so that a dead link hides no other. These add no packet to any link: each has one in place of the other.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,31 @@ from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint
 from .link_state import STALE_PERIODS, LinkState
-from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
+from .probe_native import COPIES, LOST, NOT_SENT, OUTSTANDING, RECEIVED, RECENT, REMEMBERED, SENT, TALLY, collect
 from .probes import SEQUENCES, Probe, probe_bytes
 
 LOSS_PROBES: Final = 16
 """Number of a path's newest probes, received or lost, whose lost share is its loss."""
+_FIRST_TRIAL: Final = 4
+"""Periods after which a divided probe is sent whole again, once; each time it is lost, twice as many."""
+_LAST_TRIAL: Final = 32
 
 
 class ProbeReports:
     """Keeps the books of a plan's probes, and brings what they report into the links' state."""
 
-    def __init__(self, state: LinkState, probes: Sequence[Probe]) -> None:
+    def __init__(self, state: LinkState, probes: Sequence[Probe], parts: Sequence[Probe] = ()) -> None:
+        """Expect `probes`; `parts` are the probes of one link each that replace lost ones (`link_probes`)."""
         self._links = state
         self._next_sequence = 0
+        self._periods = 0
         self._tally = np.zeros(1, TALLY)
         self._cost = np.zeros((len(state.links), 2), np.int64)
-        self._gone = np.zeros((len(state.links), 2), np.int64)
-        """Packets and bytes of probes that are no longer waited for, on all links that they surely cross."""
+        self._gone = np.zeros((len(state.links), 2))
+        """Packets and bytes of probes that are no longer waited for, on the links that they crossed presumably."""
         self._sent = np.zeros((0, REMEMBERED), SENT)
-        self._lengths = np.zeros((0, len(state.links)), np.uint16)
-        self.expect(probes)
+        self._whole = 0
+        self.expect(probes, parts)
         state.attach(self)
 
     @property
@@ -46,22 +55,39 @@ class ProbeReports:
     def cost(self) -> NDArray[np.int64]:
         """(links, 2): packets and bytes of probes, Ethernet header included, by the ports that sent them on (a copy).
 
-        A lost probe counts on all links that it surely crosses, as it is not known where it was lost.
+        A copy that a link made counts on the links behind it. A lost probe counts on each link of its path with the
+        probability that it was lost no earlier, by the losses of the links.
         """
-        return self._cost + self._gone + self._load((self._sent["fate"] == LOST).sum(axis=1))
+        lost = (self._sent["fate"] == LOST).sum(axis=1)
+        return self._cost + np.rint(self._gone + self._load(lost)).astype(np.int64)
 
-    def expect(self, probes: Sequence[Probe]) -> None:
+    def expect(self, probes: Sequence[Probe], parts: Sequence[Probe] = ()) -> None:
         """Expect these probes from now on. A link that none of them crosses is down and no longer watched."""
-        self._give_up(slice(None))
-        self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
+        if self._whole:
+            self._give_up(slice(None))
+        self._whole, count = len(probes), len(probes) + len(parts)
+        self._sent = np.full((count, REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
+        self._delays_ns = np.zeros(count, np.int64)
+        self._copies = np.zeros((count, RECENT), COPIES)
+        self._copies["sequence"] = -1
         index = {link: at for at, link in enumerate(self._links.links)}
-        self._delays_ns = np.zeros(len(probes), np.int64)
-        self._lengths = np.zeros((len(probes), len(index)), np.uint16)
-        """(probes, links): bytes of each probe on the links that it surely crosses; 0 on others."""
-        for probe in probes:
-            lengths = [probe_bytes(hop) for hop in range(1, len(probe.certain) + 1)]
-            self._lengths[probe.index, [index[link] for link in probe.certain]] = lengths
-        self._crosses = self._lengths > 0
+        self._link_of_part = np.array([index[part.certain[0]] for part in parts], np.int64)
+        self._paths = np.full((len(probes), max([1, *(len(probe.certain) for probe in probes)])), len(index), np.int64)
+        """(probes, hops): links that each surely crosses, in order; the number of links behind the last."""
+        self._crosses = np.zeros((len(probes), len(index)), np.bool_)
+        for row, probe in enumerate(probes):
+            path = [index[link] for link in probe.certain]
+            self._paths[row, : len(path)] = path
+            self._crosses[row, path] = True
+        self._crossed = self._crosses.any(axis=0)
+        can_divide = np.array([len(probe.certain) > 1 for probe in probes], np.bool_)
+        self._can_divide = can_divide if len(parts) else np.zeros_like(can_divide)
+        self._divided = np.zeros(len(probes), np.bool_)
+        """Whether parts are sent in place of a probe."""
+        self._trial_at = np.zeros(len(probes), np.int64)
+        self._trial_wait = np.zeros(len(probes), np.int64)
+        self.due: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Indexes of the probes that `send_all` has chosen; parts follow those of the plan."""
         self._links.watch({link for probe in probes for link in probe.certain})
         self._books = (
             self._sent.ctypes.data,
@@ -72,15 +98,21 @@ class ProbeReports:
             self._tally.ctypes.data,
             self._cost.ctypes.data,
             self._delays_ns.ctypes.data,
+            self._copies.ctypes.data,
             *self._links.into,
         )
 
     def send_all(self, now_ns: int) -> int:
-        """Note that all probes are sent now; return the sequence number that they carry."""
+        """Set `due`, the probes that are sent now; return the sequence number that they carry."""
+        self._mark_lost(now_ns)
+        self._choose()
         sequence = self._next_sequence
         self._next_sequence = (sequence + 1) % SEQUENCES
-        self._give_up(slice(sequence % REMEMBERED, sequence % REMEMBERED + 1))
-        self._sent[:, sequence % REMEMBERED] = np.array((sequence, now_ns, OUTSTANDING), SENT)
+        self._periods += 1
+        column = sequence % REMEMBERED
+        self._give_up(slice(column, column + 1))
+        self._sent[:, column] = np.array((-1, 0, NOT_SENT), SENT)
+        self._sent[self.due, column] = np.array((sequence, now_ns, OUTSTANDING), SENT)
         return sequence
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> int:
@@ -97,26 +129,75 @@ class ProbeReports:
         A probe is lost when it takes three periods longer than the newest that came by its path: behind a queue that
         holds it for many periods it is late.
         """
-        late = self._sent["sent_ns"] < self._lost_before(now_ns) - self._delays_ns[:, None]
-        self._sent["fate"][late & (self._sent["fate"] == OUTSTANDING)] = LOST
-        newest_first = (self._next_sequence - 1 - np.arange(REMEMBERED)) % REMEMBERED
-        fate = self._sent["fate"][:, newest_first]
-        known = (fate == LOST) | (fate == RECEIVED)
-        known &= known.cumsum(axis=1) <= LOSS_PROBES
-        lost, decided = (known & (fate == LOST)).sum(axis=1), known.sum(axis=1)
-        share = np.where(decided > 0, lost / np.maximum(decided, 1), 0.0)
-        worst: NDArray[np.float64] = np.where(self._crosses, share[:, None], np.inf).min(axis=0, initial=np.inf)
-        worst[np.isinf(worst)] = np.nan
-        return worst
+        self._mark_lost(now_ns)
+        return self._loss()
 
     def crossed(self, since_ns: int) -> frozenset[Endpoint]:
         """Return the links that some probe crossed for certain, if it was sent since then and has come back."""
         back = ((self._sent["fate"] == RECEIVED) & (self._sent["sent_ns"] >= since_ns)).any(axis=1)
-        return frozenset(self._links.links[index] for index in np.flatnonzero(self._crosses[back].any(axis=0)))
+        indexes = {*np.flatnonzero(self._crosses[back[: self._whole]].any(axis=0)).tolist()}
+        indexes |= {*self._link_of_part[back[self._whole :]].tolist()}
+        return frozenset(self._links.links[index] for index in indexes)
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
         """Return the share of lost reports (links,): that of lost probes."""
         return self.loss(now_ns)
+
+    def _choose(self) -> None:
+        """Set `due`: the probes of the plan, or the parts of those whose newest two are lost."""
+        fate = self._newest_first()[: self._whole]
+        decided = (fate == LOST) | (fate == RECEIVED)
+        place = decided.cumsum(axis=1)
+        newest, second = (((place == number) & decided & (fate == LOST)).any(axis=1) for number in (1, 2))
+        unknown = ~decided.any(axis=1)
+        before = self._divided
+        divided = self._can_divide & ((newest & (second | before)) | (unknown & before))
+        self._divided = divided
+        self._trial_wait[divided & ~before] = _FIRST_TRIAL
+        self._trial_at[divided & ~before] = self._periods + _FIRST_TRIAL
+        trial = divided & (self._periods >= self._trial_at)
+        self._trial_wait[trial] = np.minimum(2 * self._trial_wait[trial], _LAST_TRIAL)
+        self._trial_at[trial] = self._periods + self._trial_wait[trial]
+        in_parts = divided & ~trial
+        crossed = np.any(self._crosses[in_parts], axis=0)
+        parts = crossed[self._link_of_part]
+        self.due = np.concatenate([np.flatnonzero(~in_parts), self._whole + np.flatnonzero(parts)])
+
+    def _newest_first(self) -> NDArray[np.int8]:
+        """(probes and parts, REMEMBERED): fate of each, the newest first."""
+        fate: NDArray[np.int8] = self._sent["fate"][:, (self._next_sequence - 1 - np.arange(REMEMBERED)) % REMEMBERED]
+        return fate
+
+    def _loss(self) -> NDArray[np.float64]:
+        """(links,): see `loss`."""
+        whole, parts = self._shares_lost()
+        # what is divided says less of its links than its parts do
+        present = self._least(np.where(self._divided, np.inf, whole))
+        crossed = np.any(self._crosses[self._divided], axis=0)
+        in_parts = crossed[self._link_of_part]
+        np.minimum.at(present, self._link_of_part[in_parts], parts[in_parts])
+        worst: NDArray[np.float64] = np.where(np.isinf(present), self._least(whole), present)
+        worst[np.isinf(worst)] = 0.0
+        worst[~self._crossed] = np.nan
+        return worst
+
+    def _shares_lost(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(probes,), (parts,): lost share of the newest that are decided; infinite if none is."""
+        fate = self._newest_first()
+        known = (fate == LOST) | (fate == RECEIVED)
+        known &= known.cumsum(axis=1) <= LOSS_PROBES
+        lost, decided = (known & (fate == LOST)).sum(axis=1), known.sum(axis=1)
+        share = np.where(decided > 0, lost / np.maximum(decided, 1), np.inf)
+        return share[: self._whole], share[self._whole :]
+
+    def _least(self, whole: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(links,): the smallest share of the plan's probes that surely cross each; infinite if there is none."""
+        least: NDArray[np.float64] = np.where(self._crosses, whole[:, None], np.inf).min(axis=0, initial=np.inf)
+        return least
+
+    def _mark_lost(self, now_ns: int) -> None:
+        late = self._sent["sent_ns"] < self._lost_before(now_ns) - self._delays_ns[:, None]
+        self._sent["fate"][late & (self._sent["fate"] == OUTSTANDING)] = LOST
 
     def _give_up(self, columns: slice) -> None:
         """Count the probes of these columns that have not come back as lost; they are forgotten next."""
@@ -124,9 +205,25 @@ class ProbeReports:
         if lost.any():
             self._gone += self._load(lost.sum(axis=1))
 
-    def _load(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(links, 2): packets and bytes of so many of each probe, on the links that it surely crosses."""
-        return np.stack([count @ self._crosses, count @ self._lengths], axis=1)
+    def _load(self, lost: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(links, 2): expected packets and bytes of so many lost ones of each probe, on the links of their paths."""
+        links, hops = len(self._links.links), self._paths.shape[1]
+        whole, parts = self._shares_lost()
+        least = self._least(whole)
+        np.minimum.at(least, self._link_of_part, parts)
+        least[np.isinf(least)] = 0.0
+        loss = np.append(least, 0.0)[self._paths]
+        arrives = np.cumprod(np.hstack([np.ones((self._whole, 1)), 1 - loss]), axis=1)
+        through = arrives[:, -1:]
+        unexplained = through >= 1  # by all that is known it should have come: it may have been lost anywhere
+        share = np.where(unexplained, 1.0, (arrives[:, :-1] - through) / np.maximum(1 - through, 1e-12))
+        packets = lost[: self._whole, None] * share
+        load = np.zeros((links + 1, 2))
+        np.add.at(load[:, 0], self._paths, packets)
+        np.add.at(load[:, 1], self._paths, packets * [probe_bytes(hop) for hop in range(1, hops + 1)])
+        np.add.at(load[:, 0], self._link_of_part, lost[self._whole :])
+        np.add.at(load[:, 1], self._link_of_part, lost[self._whole :] * probe_bytes(1))
+        return load[:links]
 
     def _lost_before(self, now_ns: int) -> int:
         """Time before which sent probes without a return are lost, if their path has delayed none so far."""
@@ -137,7 +234,7 @@ def _load_native_code() -> None:
     """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
     nothing, tally = np.zeros(1, np.int64), np.zeros(1, TALLY)
     at = nothing.ctypes.data
-    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, tally.ctypes.data, at, at, at, 1, 1, 1, at, at, 0)
+    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, tally.ctypes.data, at, at, at, at, 1, 1, 1, at, at, 0)
 
 
 _load_native_code()

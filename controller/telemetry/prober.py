@@ -13,13 +13,17 @@ from ..p4runtime.session import SwitchSession
 from .link_state import LinkState
 from .link_watch import Evidence, LinkWatch, no_evidence
 from .probe_reports import ProbeReports
-from .probes import ProbeFrames, plan_probes
+from .probes import ProbeFrames, link_probes, plan_probes
 
 _log = logging.getLogger(__name__)
 
 
 class Prober:
-    """Sends a plan's probes through the sessions, and brings what comes back into the state of the links."""
+    """Sends a plan's probes through the sessions, and brings what comes back into the state of the links.
+
+    Attributes:
+        probes: The plan; probes of single links replace some of it while these are lost (`ProbeReports`).
+    """
 
     def __init__(
         self,
@@ -38,14 +42,18 @@ class Prober:
         self._topology = topology
         self._sessions = sessions
         self.probes = plan_probes(topology, routes)
-        self.reports = ProbeReports(links, self.probes)
-        self._frames = ProbeFrames(topology, self.probes)
+        parts = link_probes(topology, self.probes)
+        self._sent = (*self.probes, *parts)
+        self.reports = ProbeReports(links, self.probes, parts)
+        self._frames = ProbeFrames(topology, self._sent)
 
     def update_routes(self, routes: Routes) -> None:
         """Probe the links of these routes from now on."""
         self.probes = plan_probes(self._topology, routes)
-        self._frames = ProbeFrames(self._topology, self.probes)
-        self.reports.expect(self.probes)
+        parts = link_probes(self._topology, self.probes)
+        self._sent = (*self.probes, *parts)
+        self._frames = ProbeFrames(self._topology, self._sent)
+        self.reports.expect(self.probes, parts)
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> None:
         """Use frames that arrived at the switches' CPU ports."""
@@ -76,7 +84,8 @@ class Prober:
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + self.period_ns
             sequence = self.reports.send_all(now_ns)
-            for probe in self.probes:
+            for index in self.reports.due.tolist():
+                probe = self._sent[index]
                 if probe.switch not in lost:
                     frame = self._frames.frame(probe.index, sequence)
                     by_switch.setdefault(probe.switch, []).append((probe.port, frame))

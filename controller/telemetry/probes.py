@@ -77,6 +77,19 @@ def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
     return tuple(probes)
 
 
+def link_probes(topology: Topology, probes: Sequence[Probe]) -> tuple[Probe, ...]:
+    """Return a probe for each link of the plan's probes of several links, which crosses that link alone.
+
+    Its switch sends it; the next switch, or this one if the link leads to a host, hands it to the controller. Indexes
+    follow those of the plan.
+    """
+    links = dict.fromkeys(link for probe in probes if len(probe.certain) > 1 for link in probe.certain)
+    return tuple(
+        Probe(index, link.node, link.port, topology.peer(link).node, (link,))
+        for index, link in enumerate(links, len(probes))
+    )
+
+
 class ProbeFrames:
     """The frames of a plan's probes."""
 

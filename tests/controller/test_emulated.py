@@ -237,24 +237,45 @@ async def test_probes_measure_every_link_and_the_load_that_is_there(
         assert seen.links[link].background_bps == pytest.approx(40e6, rel=0.05)
 
 
-async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
+async def test_a_broken_link_is_stale_and_no_other_link_is(
     emulation: Emulation, controller: Controller, caplog: pytest.LogCaptureFixture
 ) -> None:
     await emulation.run(controller, 4 * PERIOD)
     assert controller.links.snapshot(emulation.fabric.now_ns).is_fresh
     emulation.fabric.set_link(("s1", 3), loss=1.0)
-    await emulation.run(controller, 10 * PERIOD)
+    await emulation.run(controller, 12 * PERIOD)
     seen = controller.links.snapshot(emulation.fabric.now_ns)
-    # the egress of s1 still counts what it sends, but no probe brings that home
-    assert {Endpoint("s1", 3), Endpoint("s3", 1)} <= seen.stale
-    assert seen.links[Endpoint("s1", 3)].loss > 0
-    assert seen.links[Endpoint("s1", 4)].loss == 0
-    assert Endpoint("s1", 4) not in seen.stale
-    said = [f"telemetry of {listed(seen.stale)} is {DOUBTED}", f"telemetry of {listed(seen.stale)} is fresh again"]
-    assert caplog.messages == said[:1]
+    # the ends still count what they send, but no probe brings that home
+    assert seen.stale == {Endpoint("s1", 3), Endpoint("s3", 1)}
+    assert {link for link, view in seen.links.items() if view.loss} == seen.stale
+    said = [
+        f"telemetry of s1-p1, {listed(seen.stale)} is {DOUBTED}",
+        "telemetry of s1-p1 is fresh again",
+        f"telemetry of {listed(seen.stale)} is fresh again",
+    ]
+    assert caplog.messages == said[:2], "the link behind the broken one has readings again"
     emulation.fabric.set_link(("s1", 3), loss=0.0)
-    await emulation.run(controller, 16 * PERIOD)
+    await emulation.run(controller, 20 * PERIOD)
+    assert controller.links.snapshot(emulation.fabric.now_ns).is_fresh
     assert caplog.messages == said
+    assert controller.prober.reports.rejected == 0
+
+
+@pytest.mark.long
+async def test_each_link_that_dies_is_stale_alone(emulation: Emulation, controller: Controller) -> None:
+    """A host's link may die unseen: the switch before it reads its own port."""
+    until_ns = 4 * PERIOD
+    for link in TOPOLOGY.links:
+        ends = {
+            end for end in link.ends if TOPOLOGY.is_switch(end.node) and TOPOLOGY.is_switch(TOPOLOGY.peer(end).node)
+        }
+        one = link.ends[0] if TOPOLOGY.is_switch(link.ends[0].node) else link.ends[1]
+        for up, periods in ((False, 12), (True, 9)):
+            emulation.fabric.set_link((one.node, one.port), up=up)
+            until_ns += periods * PERIOD
+            await emulation.run(controller, until_ns)
+            seen = controller.links.snapshot(emulation.fabric.now_ns)
+            assert seen.stale == (frozenset() if up else ends), link
 
 
 async def test_undeclared_traffic_is_detected_on_its_own_route_only(

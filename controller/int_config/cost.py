@@ -21,7 +21,7 @@ class TelemetryCost:
     """Telemetry's traffic on all links together, and its largest share of a link."""
 
     packets: int
-    """Packets of probes, each counted on every link that it crossed; a lost one on all links of its path."""
+    """Packets of probes, each counted on every link that it crossed; lost ones where they presumably were."""
     bytes: int
     """Bytes with Ethernet headers, and the words that hops added on the way."""
     largest_share: float

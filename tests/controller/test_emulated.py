@@ -261,6 +261,22 @@ async def test_a_broken_link_is_stale_and_no_other_link_is(
     assert controller.prober.reports.rejected == 0
 
 
+async def test_cost_of_probes_is_what_the_links_carried(emulation: Emulation, controller: Controller) -> None:
+    """A link doubles three packets of ten, another one loses as many; nothing else is sent."""
+    emulation.fabric.set_link(("s1", 3), duplicate=0.3)
+    emulation.fabric.set_link(("s2", 4), loss=0.3)
+    await emulation.run(controller, 120 * PERIOD)
+    cost, carried = controller.prober.reports.cost, list[tuple[int, int]]()
+    between = [at for at, end in enumerate(controller.links.links) if TOPOLOGY.is_switch(TOPOLOGY.peer(end).node)]
+    for end in map(controller.links.links.__getitem__, between):
+        counters = emulation.switches[end.node].port_counters(end.port)
+        carried.append((counters.tx_packets, counters.tx_bytes))
+    assert controller.prober.reports.rejected > 20, "copies come back"
+    totals = np.array(carried).sum(axis=0)
+    assert cost[between].sum(axis=0) == pytest.approx(totals, rel=0.02)
+    assert (np.abs(cost[between] - carried) <= 0.12 * totals / len(between)).all()
+
+
 @pytest.mark.long
 async def test_each_link_that_dies_is_stale_alone(emulation: Emulation, controller: Controller) -> None:
     """A host's link may die unseen: the switch before it reads its own port."""

@@ -83,7 +83,7 @@ class ProbeReports:
         can_divide = np.array([len(probe.certain) > 1 for probe in probes], np.bool_)
         self._can_divide = can_divide if len(parts) else np.zeros_like(can_divide)
         self._divided = np.zeros(len(probes), np.bool_)
-        """Whether parts are sent in place of a probe."""
+        """True if parts are sent in place of a probe."""
         self._trial_at = np.zeros(len(probes), np.int64)
         self._trial_wait = np.zeros(len(probes), np.int64)
         self.due: NDArray[np.int64] = np.zeros(0, np.int64)

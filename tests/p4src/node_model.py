@@ -437,8 +437,10 @@ class NodeModel:
             header["type"], packet.lanes = PRESENT, None
             return
         header["reserved"] = 0
-        packet.udp[2] += 4 * len(packet.lanes)
-        ip[2] += 4 * len(packet.lanes)
+        added = 4 * len(packet.lanes)
+        packet.udp[2] += added
+        ip[2] += added
+        packet.frame_bytes += added
 
     @staticmethod
     def _sign(packet: Packet, own_address: int) -> None:

@@ -292,7 +292,8 @@ def _bound_of(queue: QueueInputs, cross: TokenBucket, window: int, total: int, m
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
     copies = "copies + " if queue.copies else ""
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
-    formula = f"ΣW + {more}{copies}probes" if queue.crossing is None else f"(ΣW + {more}{copies}σ{ahead})/(1 − u)"
+    windows = f"ΣW + {more}{copies}probes"
+    formula = windows if queue.crossing is None else f"({windows} + σ{ahead})/(1 − u)"
     in_windows = total + queue.others + queue.copies + queue.probing.count
     packets = windowed_backlog(in_windows, cross, queue.service)
     by_windows = _Bound(packets, formula, max(queue.wanted // 4, 1), window)
@@ -326,7 +327,7 @@ def _by_marks(queue: QueueInputs, by_windows: _Bound, cross: TokenBucket, total:
     if marked >= by_windows.packets:
         return replace(by_windows, threshold=threshold)
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
-    return _Bound(marked, f"K + ΣW + Σw + {more}σ{ahead}", threshold, slowed, marked=True)
+    return _Bound(marked, f"K + ΣW + Σw + {more}probes + σ{ahead}", threshold, slowed, marked=True)
 
 
 def _without_windows(queue: QueueInputs, bound: _Bound, options: CongestionOptions) -> tuple[_Bound, str]:

@@ -52,7 +52,7 @@ def random_tables(rng: np.random.Generator) -> Tables:
     for port in range(PORTS):
         if rng.random() < 0.3:
             result.marking[port] = random_bound(rng)
-        for class_ in ((7, 0), (7, 1), (1, 1), (2, 1), (5, 1), (1, 0)):
+        for class_ in ((7, 0), (7, 1), (1, 1), (0, 1), (2, 1), (5, 1), (1, 0)):
             if rng.random() < 0.15:  # of some every packet conforms, of some none, of most what the bucket has room for
                 burst = int(rng.choice([0, 3000, 40_000])) * POLICED_BYTE_COST
                 result.policers[(port, *class_)] = Policer(len(result.policers), POLICED_BYTE_COST, burst)

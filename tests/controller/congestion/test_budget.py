@@ -243,9 +243,9 @@ def test_windows_of_others_beside_leaky_buckets() -> None:
         options = CongestionOptions(bound, steady, windowed=(Windowed("h1", "h4", window, 1042),))
         found.append(link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, options)[link])
     alone, marked = found
-    assert alone.formula == "(ΣW + ΣM + copies + σ)/(1 − u)"
+    assert alone.formula == "(ΣW + ΣM + copies + probes + σ)/(1 − u)"
     assert alone.bound == (alone.windows + 20 + 1 + alone.burst + alone.probes) / (1 - alone.share) <= 48
-    assert marked.formula == "K + ΣW + Σw + ΣM + σ"
+    assert marked.formula == "K + ΣW + Σw + ΣM + probes + σ"
     everyone = marked.windows + marked.congested_window + 8 + marked.burst + marked.probes
     assert marked.bound == marked.threshold + everyone <= 128
     assert marked.congested_window + 8 <= (1 - marked.share) * marked.threshold

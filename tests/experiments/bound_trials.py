@@ -68,8 +68,8 @@ class Trial:
     """Other jobs of two workers: first frame, how long (0: always), and whether the server is the trained job's."""
     heartbeat_frames: int = 0
     """Time between two heartbeats of a worker; 0: without heartbeats."""
-    report_frames: int = 0
-    """Time between two telemetry reports of a switch, at least; 0: without reports."""
+    reports: bool = False
+    """True if switches report queues and every third packet, without a declared maximum."""
     collector: int = 0
     """Host of the reports, also one of the job's."""
     mode: str = ""
@@ -132,12 +132,11 @@ class Trial:
         if self.heartbeat_frames:
             interval = max(self.after(self.heartbeat_frames), 10_000)
             run["heartbeats"] = {"to": rest[-1], "interval": interval, "lease": max(4 * interval, 1_000_000)}
-        if self.report_frames:
+        if self.reports:
             run["telemetry"] = {
                 "collector": hosts[self.collector % len(hosts)],
                 "watch": [{"mode": "xd", "every": 3}],
                 "queues": {"depth": 4, "depth_step": 4},
-                "reports": {"per_second": 1e9 / self.after(self.report_frames), "burst": 4},
             }
         if self.mode:
             computes_s = self.after(300) / 1e9
@@ -256,7 +255,7 @@ _CHOICES: Final[dict[str, Callable[[random.Random], Any]]] = {
         (rng.randrange(300, 3_000), rng.choice([0, 500, 1_500]), rng.random() < 0.5) for _ in range(rng.randrange(3))
     ),
     "heartbeat_frames": lambda rng: _seldom(rng, 0.25, 0, 40, 400),
-    "report_frames": lambda rng: _seldom(rng, 0.2, 0, 40, 300),
+    "reports": lambda rng: rng.random() < 0.2,
     "collector": lambda rng: rng.randrange(12),
     "mode": lambda rng: _seldom(rng, 0.2, "", *_MODES),
     "late_frames": lambda rng: tuple(rng.choice([0, 0, 500, 3_000]) for _ in range(3)),

@@ -1,23 +1,28 @@
 """Compression codecs, end to end: processor time of one core for encoding and decoding an array
 
 An array of 16 MiB of float32 is encoded into messages of lanes, or into a code, and decoded. Bytes are those of the
-float32 numbers. The peer of packed numbers is the same codec without Numba, and that of a codec in CompLL's native code
-is NumPy's code of the same text.
+float32 numbers. The peer of packed numbers is the same codec without Numba. Programs of CompLL in native code make and
+read codes of bytes, beside plain NumPy as public collections have it, of 64 and 256 MiB.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
 
-from weir.bench.measure import Aim, Figure, cpu_seconds
+from weir.bench.measure import Aim, Figure, TimedWork, compare, cpu_seconds
+from weir.bench.plain_codecs import PLAIN
 from weir.hosts.compression.codecs import make_codec
+from weir.hosts.compression.language.program import CodecProgram
 from weir.hosts.compression.trial import measure
 from weir.hosts.numerics import lane_codes
+from weir.hosts.numerics.draws import Draws
 from weir.tests.paths import ROOT
 
 NUMBERS: Final = 4 << 20
@@ -29,6 +34,7 @@ PACKED: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("packed(8), not rotated", {"rotated": False}),
     ("packed(15)", {"bits": 15}),
 )
+PROGRAM_NUMBERS: Final = (16 << 20, 64 << 20)
 FILES: Final = ("onebit", "tbq", "terngrad", "graddrop", "dgc")
 
 
@@ -41,11 +47,36 @@ def figures() -> Iterator[Figure]:
             plain = _rates("packed", **options)
         for step, mine, theirs in zip(("encode", "decode"), native, plain, strict=True):
             yield Figure(f"{label}: {step}", "B/s", mine, "NumPy", theirs, aim=Aim(PACKED_AIM))
-    for name in FILES:
-        path = str(ROOT / "examples" / "codecs" / f"{name}.compll")
-        native, plain = (_rates(path, native=choice) for choice in (True, False))
-        for step, mine, theirs in zip(("encode", "decode"), native, plain, strict=True):
-            yield Figure(f"{name}.compll: {step}", "B/s", mine, "NumPy", theirs)
+    for numbers, name in product(PROGRAM_NUMBERS, FILES):
+        yield from _program_figures(name, numbers)
+
+
+def _program_figures(name: str, numbers: int) -> Iterator[Figure]:
+    """Yield the speed of a program's codes of bytes beside plain NumPy's, in turns."""
+    program = CodecProgram((ROOT / "examples" / "codecs" / f"{name}.compll").read_text(), name, native=True)
+    values = np.random.default_rng(1).standard_normal(numbers).astype(np.float32)
+    values *= np.float32(0.01)
+    rng, (encode, decode) = np.random.default_rng(2), PLAIN[name]
+    code = program.encode(values[:4096], Draws(1, 0))
+    program.decode(code, 4096)  # compiles
+    label, mine, theirs = f"{name}.compll, {4 * numbers >> 20} MiB", "native", "NumPy"
+    yield compare(
+        f"{label}: encode",
+        "B/s",
+        TimedWork(mine, 4 * numbers, partial(program.encode, values, Draws(1, 0))),
+        TimedWork(theirs, 4 * numbers, partial(encode, values, rng)),
+        runs=RUNS,
+        clock=cpu_seconds,
+    )
+    code, plain = program.encode(values, Draws(1, 0)), encode(values, rng)
+    yield compare(
+        f"{label}: decode",
+        "B/s",
+        TimedWork(mine, 4 * numbers, partial(program.decode, code, numbers)),
+        TimedWork(theirs, 4 * numbers, partial(decode, plain)),
+        runs=RUNS,
+        clock=cpu_seconds,
+    )
 
 
 def _copy_rate() -> float:

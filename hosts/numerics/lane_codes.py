@@ -57,6 +57,8 @@ SQUARE_PARTS: Final = 32
 """Float64 parts of a sum of squares: number i is added to part i mod 32, and halves of the parts to each other."""
 _LIMITS: Final = np.where(np.isnan(SCALES), 0, SCALES).astype(np.float32)
 """Scale by its code as native code takes it; 0 where there are no numbers."""
+SUM_PARTS: Final = 64
+"""Float64 parts of a sum of numbers: number i is added to part i mod 64, and all parts to each other in their order."""
 
 
 @cache
@@ -346,7 +348,11 @@ class LaneEncoding(Encoding):
             return lanes.view(np.int32)
         scales = SCALES[exponents]
         there = (exponents > 0) & (exponents < NAN_CODE)
-        uniform = place.draws.own_uniform(place.chunks, self.values)
+        if (fast := native_code()) is not None:
+            uniform = np.empty((len(values), self.values), np.float32)
+            fast.draw_uniform(place.chunks, place.draws.own_seed, uniform)
+        else:
+            uniform = place.draws.own_uniform(place.chunks, self.values)
         codes = self.code.quantise(values, np.where(there, scales, 1.0), self.layout.levels, uniform)
         codes[~there] = 0
         fields = codes.reshape(len(values), self.layout.per_lane, self.lanes)

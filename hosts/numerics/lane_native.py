@@ -122,6 +122,15 @@ def _squares(chunk: Any, parts: Any) -> Any:
 
 
 @allocating
+def draw_uniform(numbers: Any, seed: Any, out: Any) -> None:
+    """Write random numbers (k, v) of the chunks of these numbers (k,), as `Draws.own_uniform` returns them."""
+    for row in range(out.shape[0]):
+        key = _key(seed, numbers[row])
+        for i in range(out.shape[1]):
+            out[row, i] = np.float32(np.int32(draw(i, key) >> np.uint32(8))) * np.float32(2.0**-24)
+
+
+@allocating
 def prepare(chunks: Any, numbers: Any, seed: Any, size: Any, factor: Any, clip: Any, bound: Any, scales: Any) -> None:
     """Rotate contiguous chunks (k, v) in place, and write the scales (k,) that they ask for.
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .lane_codes import SQUARE_PARTS
+from .lane_codes import SQUARE_PARTS, SUM_PARTS
 
 WIDTH: Final = 16
 """Numbers of a vector."""
@@ -81,20 +81,28 @@ transform_pairs, transform_fours, transform_eights = (_across(steps) for steps i
 """One, two and three steps at once: in few passes over a chunk, as its loads and stores take longer than additions."""
 
 
-@intrinsic
-def add_squares(typing_context: Any, chunk: Any, start: Any, parts: Any) -> Any:
-    """Add the squares of the numbers start … start + SQUARE_PARTS − 1 of a chunk to float64 parts (SQUARE_PARTS,)."""
+def _adding(parts_count: int, squared: bool) -> Any:
+    @intrinsic
+    def add(typing_context: Any, chunk: Any, start: Any, parts: Any) -> Any:
+        """Add the numbers from `start` on, or their squares, to as many float64 parts as there are."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        chunk_type, _, parts_type = signature.args
-        array, first, sums = arguments
-        for place in range(0, SQUARE_PARTS, WIDTH):
-            offset = ir.Constant(_INDEX, place)
-            source = _pointer(context, builder, chunk_type, array, builder.add(first, offset))
-            target = _pointer(context, builder, parts_type, sums, offset, _DOUBLES)
-            numbers = builder.fpext(builder.load(source, align=4), _DOUBLES)
-            total = builder.fadd(builder.load(target, align=8), builder.fmul(numbers, numbers))
-            builder.store(total, target, align=8)
-        return context.get_dummy_value()
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            chunk_type, _, parts_type = signature.args
+            array, first, sums = arguments
+            for place in range(0, parts_count, WIDTH):
+                offset = ir.Constant(_INDEX, place)
+                source = _pointer(context, builder, chunk_type, array, builder.add(first, offset))
+                target = _pointer(context, builder, parts_type, sums, offset, _DOUBLES)
+                numbers = builder.fpext(builder.load(source, align=4), _DOUBLES)
+                if squared:
+                    numbers = builder.fmul(numbers, numbers)
+                builder.store(builder.fadd(builder.load(target, align=8), numbers), target, align=8)
+            return context.get_dummy_value()
 
-    return types.void(chunk, types.int64, parts), generate
+        return types.void(chunk, types.int64, parts), generate
+
+    return add
+
+
+add_squares = _adding(SQUARE_PARTS, squared=True)
+add_numbers = _adding(SUM_PARTS, squared=False)

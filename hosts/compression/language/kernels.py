@@ -30,14 +30,27 @@ class Kernel(NamedTuple):
     """Random numbers of an element."""
     run: Callable[[NDArray[Any], Sequence[Any], Float32Array], NDArray[Any]]
     """Elements (n,), values of `captures` and random numbers (sites, n) to results (n,)."""
+    stored: Any
+    """NumPy's type of a result."""
+    loops: Any = None
+    """The same as native loops, which draw their own random numbers (`native.Loops`); None: NumPy."""
+    dense: Any = None
+    """`loops` for elements 0 … n − 1, which are indices into vectors of n or more."""
+    indexed: Sequence[str] = ()
+    """Captured vectors that `dense` indexes by the element itself."""
 
 
 class ExpressionWriter:
     """Writes expressions; `vectors`: over arrays, for NumPy."""
 
-    def __init__(self, vectors: bool, operator: Callable[[Node], str] | None = None) -> None:
+    def __init__(
+        self, vectors: bool, operator: Callable[[Node], str] | None = None, *, keyed: bool = False, counter: str = ""
+    ) -> None:
+        """`keyed`: random numbers are drawn by keys; `counter`: the name of a variable that is an index in range."""
         self._vectors = vectors
         self._operator = operator
+        self._keyed = keyed
+        self._counter = counter
         self.sites = 0
         """Calls of random."""
 
@@ -69,7 +82,10 @@ class ExpressionWriter:
         return f"v_{node.parts[0]}.size"
 
     def _index(self, node: Node) -> str:
-        return f"at(v_{node.parts[0]}, {self.expression(node.parts[1])})"
+        index = node.parts[1]
+        if self._counter and index.rule == "name" and index.parts[0] == self._counter:
+            return f"v_{node.parts[0]}[np.uint64(i)]"
+        return f"at(v_{node.parts[0]}, {self.expression(index)})"
 
     def _choice(self, node: Node) -> str:
         condition, first, second = node.parts
@@ -109,11 +125,11 @@ class ExpressionWriter:
         name, *arguments = node.parts
         if name == "random":
             low, high = (self.number(argument, "float") for argument in arguments)
-            text = f"({low} + ({high} - {low}) * uniform[{self.sites}])"
-            if not self._vectors:
-                text = f"({low} + ({high} - {low}) * uniform[{self.sites}, i])"
+            drawn = f"uniform[{self.sites}]" if self._vectors else f"uniform[{self.sites}, i]"
+            if self._keyed:
+                drawn = f"drawn(keys[{self.sites}], i)"
             self.sites += 1
-            return text
+            return f"({low} + ({high} - {low}) * {drawn})"
         if name in ("abs", "floor", "sqrt", "min", "max"):
             kind = "float" if node.kind.base == "float" else "int"
             return f"{name}_({', '.join(self.number(argument, kind) for argument in arguments)})"
@@ -148,17 +164,35 @@ def compiled(node: Node, *, native: bool) -> Kernel:
     """
     parameter, inner, value = function_parts(node)
     captures = captured(node)
-    source = ExpressionWriter(not native)
-    lines = [f"v_{part.parts[1]} = {source.stored(part.parts[2], ValueKind(part.parts[0]))}" for part in inner]
-    result = source.stored(value, node.kind)
+    stored = STORED[node.kind.base]
     names = "".join(f", v_{name}" for name in captures)
-    if native:
-        body = "".join(f"\n        {line}" for line in [f"v_{parameter} = elements[i]", *lines, f"out[i] = {result}"])
-        text = f"def kernel(out, elements, uniform{names}):\n    for i in range(elements.size):{body}"
-        return _native(text, captures, source.sites, STORED[node.kind.base])
-    body = "".join(f"\n    {line}" for line in [*lines, f"return {result}"])
-    text = f"def kernel(v_{parameter}, uniform{names}):{body}"
-    return _vectorised(text, captures, source.sites, STORED[node.kind.base])
+
+    def lines(writer: ExpressionWriter) -> list[str]:
+        held = [f"v_{part.parts[1]} = {writer.stored(part.parts[2], ValueKind(part.parts[0]))}" for part in inner]
+        return [*held, writer.stored(value, node.kind)]
+
+    writer = ExpressionWriter(not native)
+    *body, result = lines(writer)
+    if not native:
+        text = "".join(f"\n    {line}" for line in [*body, f"return {result}"])
+        return _vectorised(f"def kernel(v_{parameter}, uniform{names}):{text}", captures, writer.sites, stored)
+    text = "".join(f"\n        {line}" for line in [f"v_{parameter} = elements[i]", *body, f"out[i] = {result}"])
+    text = f"def kernel(out, elements, uniform{names}):\n    for i in range(elements.size):{text}"
+    elements = []
+    for counter in ("", parameter):
+        *body, result = lines(ExpressionWriter(False, keyed=True, counter=counter))
+        inside = "".join(f"\n    {line}" for line in [*body, f"return {result}"])
+        elements.append(f"def element(i, v_{parameter}, keys{names}):{inside}")
+    indexed = [
+        part.parts[0]
+        for part in walk(node)
+        if part.rule == "index" and part.parts[1].rule == "name" and part.parts[1].parts[0] == parameter
+    ]
+    return _native(text, elements, Kernel(captures, writer.sites, _unset, stored, indexed=sorted(set(indexed))))
+
+
+def _unset(*_: Any) -> Any:
+    raise NotImplementedError
 
 
 def _vectorised(text: str, captures: Sequence[str], sites: int, stored: Any) -> Kernel:
@@ -170,10 +204,10 @@ def _vectorised(text: str, captures: Sequence[str], sites: int, stored: Any) -> 
             result = np.asarray(space["kernel"](elements, uniform, *values), stored)
         return np.broadcast_to(result, elements.shape) if result.shape != elements.shape else result
 
-    return Kernel(captures, sites, run)
+    return Kernel(captures, sites, run, stored)
 
 
-def _native(text: str, captures: Sequence[str], sites: int, stored: Any) -> Kernel:
+def _native(text: str, elements: Sequence[str], made: Kernel) -> Kernel:
     try:
         from . import native
     except ImportError as error:
@@ -181,11 +215,11 @@ def _native(text: str, captures: Sequence[str], sites: int, stored: Any) -> Kern
     kernel = native.compiled(text)
 
     def run(elements: NDArray[Any], values: Sequence[Any], uniform: Float32Array) -> NDArray[Any]:
-        out = np.empty(elements.size, stored)
+        out = np.empty(elements.size, made.stored)
         kernel(out, np.ascontiguousarray(elements), uniform, *values)
         return out
 
-    return Kernel(captures, sites, run)
+    return made._replace(run=run, loops=native.Loops(elements[0]), dense=native.Loops(elements[1], counted=True))
 
 
 def _f32(values: Any) -> Any:

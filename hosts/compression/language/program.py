@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from types import CodeType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,23 @@ from ...numerics.draws import Draws
 from ...numerics.quantization import Float32Array
 from .kernels import STORED, VECTORS, ExpressionWriter, Kernel, compiled
 from .syntax import Node, parse
-from .types import UINT_BITS, Checked, ValueKind, check
+from .types import UINT_BITS, Checked, ValueKind, check, walk
+from .vectors import Chosen, Counted, Field, Filtered, Mapped, as_array, float_sum, packed
 
 Bytes = NDArray[np.uint8]
 
-_STRIDE: Final = 64
-"""Sums of floats have so many float64 parts, element i in part i mod 64, which are added one after the other."""
 _LONGEST_RANGE: Final = 1 << 27
 """Numbers that `range` makes."""
+
+
+class Expression(NamedTuple):
+    """A compiled expression of a statement."""
+
+    code: CodeType
+    operators: list[Node]
+    """Operators in it, whose results are `held` by their numbers."""
+    whole: set[str]
+    """Variables whose elements it takes."""
 
 
 class CodecProgram:
@@ -51,17 +61,18 @@ class CodecProgram:
                 f"unknown parameter {name!r}", place=file, value=value, allowed=tuple(self.checked.params)
             )
         self._kernels: dict[int, Kernel] = {}
+        self._expressions: dict[tuple[int, ValueKind], Expression] = {}
 
     def encode(self, values: Float32Array, draws: Draws) -> Bytes:
         """Return the code of numbers (size,), with this worker's random numbers."""
         name = self.checked.encode.parts[5]
-        result: Bytes = self._run(self.checked.encode, {name: values}, values.size, draws)
+        result: Bytes = as_array(self._run(self.checked.encode, {name: values}, values.size, draws))
         return result
 
     def decode(self, code: Bytes, size: int) -> Float32Array:
         """Return the numbers (size,) of a code."""
         name = self.checked.decode.parts[5]
-        result: Float32Array = self._run(self.checked.decode, {name: code}, size, Draws())
+        result: Float32Array = as_array(self._run(self.checked.decode, {name: code}, size, Draws()))
         if result.shape != (size,):
             raise InvalidCodec(f"decode returns {result.size} numbers for {size}", place=self.file, value=result.size)
         return result
@@ -71,6 +82,21 @@ class CodecProgram:
         if id(node) not in self._kernels:
             self._kernels[id(node)] = compiled(node, native=self._native)
         return self._kernels[id(node)]
+
+    def expression(self, node: Node, kind: ValueKind) -> Expression:
+        """Return a compiled expression of a statement."""
+        key = id(node), kind
+        if key not in self._expressions:
+            operators: list[Node] = []
+
+            def operator(each: Node) -> str:
+                operators.append(each)
+                return f"held[{len(operators) - 1}]"
+
+            text = ExpressionWriter(True, operator).stored(node, kind)
+            whole = {part.parts[0] for part in walk(node) if part.rule == "index"}
+            self._expressions[key] = Expression(compile(text, self.file, "eval"), operators, whole)
+        return self._expressions[key]
 
     def uniform(self, sites: int, size: int, draws: Draws) -> Float32Array:
         """Return this worker's random numbers of a function, (sites, size)."""
@@ -148,15 +174,10 @@ class _Frame:
 
     def value(self, node: Node, kind: ValueKind) -> Any:
         """Compute an expression as this type."""
-        held: list[Any] = []
-
-        def operator(each: Node) -> str:
-            held.append(self._operated(each))
-            return f"held[{len(held) - 1}]"
-
-        text = ExpressionWriter(True, operator).stored(node, kind)
-        names = {f"v_{name}": value for name, value in self._values.items()}
-        value = eval(text, {**VECTORS, **names, "held": held})
+        code, operators, whole = self._program.expression(node, kind)
+        held = [self._operated(each) for each in operators]
+        names = {f"v_{name}": as_array(value) if name in whole else value for name, value in self._values.items()}
+        value = eval(code, {**VECTORS, **names, "held": held})
         return value if kind.vector or kind.base == "code" else STORED[kind.base](value)
 
     def _operated(self, node: Node) -> Any:
@@ -164,9 +185,14 @@ class _Frame:
         if name in ("map", "filter"):
             elements = self.value(arguments[0], arguments[0].kind)
             kernel = self._program.kernel(arguments[1])
+            if kernel.loops is not None:
+                captures = [as_array(self._values[capture]) for capture in kernel.captures]
+                keys = self._draws.own_keys(np.arange(kernel.sites, dtype=np.uint32))
+                return (Mapped if name == "map" else Filtered)(kernel, elements, captures, keys)
+            elements = as_array(elements)
             uniform = self._program.uniform(kernel.sites, elements.size, self._draws)
-            result = kernel.run(elements, [self._values[capture] for capture in kernel.captures], uniform)
-            return result if name == "map" else elements[result]
+            result = kernel.run(elements, [as_array(self._values[capture]) for capture in kernel.captures], uniform)
+            return result if name == "map" else Chosen(elements, result)
         if name == "concat":
             return joined(
                 [(self.value(argument, argument.kind), argument.kind) for argument in arguments if argument is not None]
@@ -176,17 +202,23 @@ class _Frame:
             if count > _LONGEST_RANGE:
                 place = f"{self._program.file}:{node.line}:{node.column}"
                 raise InvalidCodec(f"range of {count}; at most {_LONGEST_RANGE}", place=place, value=count)
-            return np.arange(count)
+            return Counted(count)
         if name == "scatter":
-            at, values = (self.value(argument, argument.kind) for argument in arguments)
+            at, values = (as_array(self.value(argument, argument.kind)) for argument in arguments)
             out = np.zeros(self._values["size"], np.float32)
             out[np.clip(at, 0, max(out.size - 1, 0))] = values
             return out
         vector = self.value(arguments[0], arguments[0].kind)
+        combiner = arguments[1].parts[0]
+        if name == "reduce" and isinstance(vector, Filtered | Chosen) and combiner == "sum" and vector.is_float:
+            return vector.sum()
+        if name == "reduce" and isinstance(vector, Mapped) and combiner == "max" and vector.is_float:
+            return vector.largest()
+        vector = as_array(vector)
         if name == "sort":
             ordered = np.sort(vector)
-            return ordered[::-1].copy() if arguments[1].parts[0] == "greater" else ordered
-        return reduced(vector, arguments[1].parts[0])
+            return ordered[::-1].copy() if combiner == "greater" else ordered
+        return reduced(vector, combiner)
 
 
 def reduced(vector: NDArray[Any], combiner: str) -> Any:
@@ -196,12 +228,7 @@ def reduced(vector: NDArray[Any], combiner: str) -> Any:
     if combiner == "sum":
         if vector.dtype.kind in "iu":
             return vector.sum(dtype=np.int64)
-        whole = vector.size - vector.size % _STRIDE
-        parts = np.zeros(_STRIDE)
-        if whole:
-            parts += np.add.reduce(vector[:whole].reshape(-1, _STRIDE), axis=0, dtype=np.float64)
-        parts[: vector.size - whole] += vector[whole:]
-        return np.float32(np.cumsum(parts)[-1])
+        return float_sum(vector)
     return vector.min() if combiner == "min" else vector.max()
 
 
@@ -214,11 +241,12 @@ def joined(parts: Sequence[tuple[Any, ValueKind]]) -> Bytes:
             pieces.append(np.array([value], wire).view(np.uint8))
             continue
         pieces.append(np.array([value.size], np.int32).view(np.uint8))
-        pieces.append(
-            _packed(value, UINT_BITS[kind.base])
-            if kind.base in UINT_BITS
-            else np.ascontiguousarray(value, wire).view(np.uint8)
-        )
+        if kind.base not in UINT_BITS:
+            pieces.append(np.ascontiguousarray(as_array(value), wire).view(np.uint8))
+        elif isinstance(value, Mapped):
+            pieces.append(value.packed(UINT_BITS[kind.base]))
+        else:
+            pieces.append(packed(as_array(value), UINT_BITS[kind.base]))
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
 
 
@@ -248,33 +276,7 @@ def extracted(code: Bytes, kinds: Sequence[ValueKind], file: str) -> list[Any]:
         count = int(taken(4).view(np.int32)[0])
         if kind.base in UINT_BITS:
             bits = UINT_BITS[kind.base]
-            values.append(_unpacked(taken(-(-count * bits // 8)), bits, count))
+            values.append(Field(taken(-(-count * bits // 8)), bits, count))
         else:
             values.append(taken(4 * count).view(wire).astype(STORED[kind.base]))
     return values
-
-
-def _packed(values: Bytes, bits: int) -> Bytes:
-    """Several values to a byte, the first in its highest bits."""
-    if bits == 8:
-        return np.ascontiguousarray(values)
-    if bits == 1:
-        return np.packbits(values)
-    per_byte = 8 // bits
-    rows = np.zeros((-(-values.size // per_byte), per_byte), np.uint8)
-    rows.ravel()[: values.size] = values
-    out = rows[:, 0].copy()
-    for column in range(1, per_byte):
-        out = out << np.uint8(bits) | rows[:, column]
-    return out
-
-
-def _unpacked(data: Bytes, bits: int, count: int) -> Bytes:
-    if bits == 8:
-        return data
-    if bits == 1:
-        return np.unpackbits(data, count=count)
-    per_byte = 8 // bits
-    shifts = (np.arange(per_byte - 1, -1, -1) * bits).astype(np.uint8)
-    fields: Bytes = data[:, None] >> shifts & np.uint8((1 << bits) - 1)
-    return fields.ravel()[:count]

@@ -219,7 +219,7 @@ class _Checker:
         if kinds[0] == kinds[1] and not kinds[0].vector:
             return kinds[0]
         if not all(kind.number for kind in kinds):
-            self.fail(node, f"both results are alike, and these are {kinds[0]} and {kinds[1]}", kinds[1])
+            self.fail(node, f"a choice is between numbers or bools, and these are {kinds[0]} and {kinds[1]}", kinds[1])
         return FLOAT if FLOAT in kinds else INT
 
     def _of_both(self, node: Node) -> ValueKind:

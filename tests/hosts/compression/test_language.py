@@ -43,7 +43,7 @@ def packed2(levels: np.ndarray) -> bytes:
 
 
 def summed(values: np.ndarray) -> np.float32:
-    """The sum in float64, in 64 parts by the number of the element."""
+    """The sum in float64, in 64 parts by the number of the element, before a filter."""
     parts = np.zeros(64)
     for start in range(0, values.size, 64):
         row = values[start : start + 64]
@@ -56,8 +56,8 @@ def summed(values: np.ndarray) -> np.float32:
 
 def onebit(values: np.ndarray, draws: Draws) -> Made:
     above, below = values[values >= 0], values[values < 0]
-    high = summed(above) / np.float32(max(above.size, 1))
-    low = summed(below) / np.float32(max(below.size, 1))
+    high = summed(np.where(values >= 0, values, 0)) / np.float32(max(above.size, 1))
+    low = summed(np.where(values < 0, values, 0)) / np.float32(max(below.size, 1))
     signs = np.packbits(values >= 0).tobytes()
     return high.tobytes() + low.tobytes() + word(values.size) + signs, np.where(values >= 0, high, low)
 

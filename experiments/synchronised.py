@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from ..training import LossCurve, Machine, Processes, Training, TrainingPlan
 from ..training.mode import PeerEnds, PeerMode, ServedMode
 from ..training.replicated import digest
+from ..training.samples import Rows, label_shards
+from ..training.workload import Workload
 from ..training.workloads import make_workload
 from .backends.virtual_time import Cluster
 from .config import RunConfig
@@ -26,6 +28,22 @@ from .records.record import ModeResult
 def _compute_seconds(machines: Sequence[Machine], samples: int, cluster: Cluster) -> NDArray[np.float64]:
     """Return how long each worker computes as its machine is now, in s; workers report it with their requests."""
     return np.array([1e-9 * machine.compute_ns(samples, 0, cluster.now_ns) for machine in machines])
+
+
+def _shards(workload: Workload, workers: int, mix: float | None, seed: int) -> list[Rows]:
+    """Return each worker's rows by label, or none if all draw from all. Raises ExperimentError."""
+    if mix is None:
+        return []
+    rows = workload.fetch(np.arange(workload.rows))
+    labels = rows[1] if isinstance(rows, tuple) and len(rows) == 2 else None
+    if not (isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu"):
+        raise ExperimentError(
+            "the workload's rows have no labels; supported: workloads whose batches are (inputs, integer labels), such "
+            "as digits",
+            place="synchronisation.label_mix",
+            value=mix,
+        )
+    return label_shards(labels, workers, mix, seed)
 
 
 async def train_in_mode(config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None) -> ModeResult:
@@ -49,6 +67,7 @@ async def train_in_mode(config: RunConfig, index: int, note: Callable[[str], obj
         options.optimiser,
         options.all_optimiser_options,
         config.seed,
+        _shards(workload, workers, asked.label_mix, config.seed),
     )
     curve = LossCurve(workload.loss, every=mode.updates_per_step(workers))
     machines = asked.machines.drawn(config.seed)

@@ -125,6 +125,10 @@ class SynchronisationConfig(Section):
     """Workers' machines: speeds, and their changes."""
     workload: Annotated[str, one_of_or_user_file(WORKLOADS)] = "digits"
     """Workload: the network of the section training, another workload by name, or the path of a Python file."""
+    label_mix: float | None = Field(None, ge=0, le=1)
+    """Share of the rows that are dealt to workers regardless of their label; the others are dealt by label. None: every
+    worker draws from all rows.
+    """
     target: float = Field(gt=0)
     """Held-out loss whose time is taken; training ends with it."""
     limit: LongDuration = 5_000_000_000

@@ -97,7 +97,7 @@ def test_workers_gossip_uniformly_while_a_policy_has_no_answer() -> None:
     assert network.policies.published == []
 
 
-@pytest.mark.parametrize("name", ["slow-worker", "slow-host-link"])
+@pytest.mark.parametrize("name", ["slow-worker", "slow-host-link", "moving-link", "label-shards"])
 def test_run_files_compare_gossip_with_sums(name: str) -> None:
     config = RunConfig.load(ROOT / "experiments" / "gossip" / f"{name}.yaml")
     assert config.synchronisation is not None

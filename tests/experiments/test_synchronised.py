@@ -107,6 +107,22 @@ def test_a_record_has_the_modes_and_a_replay_reproduces_them(
     assert record.model_copy(update={"modes": []}).only_complete().config.synchronisation is None
 
 
+def test_workers_of_a_run_can_hold_different_labels(config: RunConfig) -> None:
+    assert config.synchronisation is not None
+    section = config.synchronisation.model_dump()
+    weights = set()
+    for mix in (None, 0.0):
+        run = config.replaced("test", synchronisation={**section, "modes": ["bsp"], "label_mix": mix})
+        result = asyncio.run(train_in_mode(run, 0))
+        assert result.updates >= 3
+        weights.add(result.weights)
+    assert len(weights) == 2
+    run = config.replaced("test", synchronisation={**section, "workload": "synthetic", "label_mix": 0.5})
+    with pytest.raises(ExperimentError) as refused:
+        asyncio.run(train_in_mode(run, 0))
+    assert (refused.value.place, refused.value.value) == ("synchronisation.label_mix", 0.5)
+
+
 def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConfig) -> None:
     bound = 1
     workload = LeastSquares(300, 500)

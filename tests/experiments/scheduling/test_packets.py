@@ -50,6 +50,7 @@ def draw(seed: int, order: str | None) -> RunConfig:
             "training": {"hidden": 68},
             "other_jobs": [{**job, "window": 8, "slots": 16} for job in jobs],
             "control": {"warm_up": "2ms", "solve_interval": "2ms", "order": order},
+            "congestion": {"lease": "500us"},  # so that six jobs that join at once need not wait long for room
             "strategies": ["hierarchy"],
         }
     )
@@ -88,12 +89,12 @@ def test_searches_in_their_orders_classes_end_earlier_in_the_mean() -> None:
 
 @pytest.mark.long
 def test_classes_keep_their_bounds_in_drawn_searches() -> None:
-    """The mean over searches and draws is less than with all jobs in one class."""
+    """The mean over searches and draws is at most 0.88 of that with all jobs in one class."""
     means = []
-    for seed in range(20):
+    for seed in range(10):
         together, ordered = (asyncio.run(play(draw(seed, order))) for order in (None, "grouper"))
         assert ordered.broken == []
         assert "policed" not in ordered.drops
         means.append((np.mean(ordered.completion_ns), np.mean(together.completion_ns)))
     mine, theirs = np.mean(means, axis=0)
-    assert mine < theirs
+    assert mine <= 0.88 * theirs, mine / theirs

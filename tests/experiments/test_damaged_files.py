@@ -312,7 +312,7 @@ def test_all_that_is_wrong_with_a_run_is_told_by_its_lines(tmp_path: Path) -> No
         "name: a b\nfabric: leaf_spine.yaml\nseed: many\njob:\n  workers: [h1]\n  window: 0\n  servr: h2\n"
         "congestion: {law: dcctp}\nbackground:\n- {source: h1, destination: h2, rate: fast}\n"
     )
-    keys = "workers, server, window, slots, servers, stripes"
+    keys = "workers, server, window, slots, traffic_class, servers, stripes"
     assert refusal(path) == "\n".join(
         [
             f"{path}: 6 things are wrong:",

@@ -50,6 +50,7 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
         "latency_threshold=0, period=70)",
         "marks presence=2 -> recognise()",
         "traffic_class dscp=9 -> set_class(priority=0)",
+        *(f"traffic_class dscp={8 * priority + 1} -> set_class(priority={priority})" for priority in (2, 3, 4, 5)),
         "traffic_class dscp=49 -> set_class(priority=7)",
         "traffic_class dscp=57 -> set_class(priority=7)",
     }

@@ -141,6 +141,7 @@ LONG: Final = [
     "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
     "weir papers run NAME",
+    "weir papers run netmax",
     "weir run experiments/gossip/label-shards.yaml",
     "weir run experiments/gossip/moving-link.yaml",
     "weir run experiments/gossip/slow-host-link.yaml",

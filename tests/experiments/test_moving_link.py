@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from weir.experiments.papers import PAPERS
 from weir.experiments.repetition.moving_link import (
     CONDITIONS,
+    MODES,
     RATE_BPS,
     SPAN_NS,
     TELEMETRY_NS,
@@ -84,6 +86,11 @@ def test_telemetry_knows_a_slow_link_after_its_averages() -> None:
     before, after = (fabric.snapshot(SPAN_NS + passed) for passed in (0, 2 * TELEMETRY_NS))
     assert set(before.links) == fabric.slow(0)[0]
     assert set(after.links) == fabric.slow(SPAN_NS)[0]
+
+
+def test_every_contender_of_the_entry_is_a_mode() -> None:
+    assert {contender.name for contender in PAPERS["netmax"].contenders} <= set(MODES)
+    assert len({condition.name for condition in CONDITIONS}) == len(CONDITIONS)
 
 
 def test_a_training_is_the_same_again() -> None:

@@ -29,11 +29,11 @@ from ..telemetry.probes import Probe, probe_bytes
 from .cross_traffic import (
     CrossTraffic,
     DeclaredPair,
-    Hops,
     cross_traffic,
     declared_pairs,
     hop_by_hop,
     listed,
+    probe_way,
     windows_on,
     with_undeclared,
 )
@@ -465,13 +465,8 @@ def probes_on(
     topology, found = routes.topology, dict[Endpoint, ProbeTraffic]()
     frame_bytes, period_ns = largest_frame_bytes(topology, options), options.probe_period_ns
     for probe in probes:
-        first = Endpoint(probe.switch, probe.port)
-        far = topology.peer(first).node
-        onward = Hops()
-        if far != probe.destination and routes.reaches(far, probe.destination):
-            onward = hop_by_hop(routes, routes.shares(far, probe.destination), probe.destination)
         away_ns = 0.0
-        for number, links in enumerate(((first,), *onward), 1):
+        for number, links in enumerate(probe_way(routes, probe), 1):
             late_s, length = away_ns / 1e9, probe_bytes(number)
             away_ns += max(
                 _longest_wait_ns(topology.link_at(link), link in full, options, frame_bytes) for link in links

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
 from ...wire.frames import BULK_PRIORITY
-from .cross_traffic import Hops, hop_by_hop
+from .cross_traffic import Hops, hop_by_hop, probe_way
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
 
@@ -73,14 +73,8 @@ def without_delayed(
 
 def _ways(routes: Routes, probes: Iterable[Probe], options: CongestionOptions) -> Iterable[Hops]:
     """Yield the ways of all bulk traffic that jobs do not send, hop by hop."""
-    topology = routes.topology
     for probe in probes:
-        first = Endpoint(probe.switch, probe.port)
-        far = topology.peer(first).node
-        onward = Hops()
-        if far != probe.destination and routes.reaches(far, probe.destination):
-            onward = hop_by_hop(routes, routes.shares(far, probe.destination), probe.destination)
-        yield ((first,), *onward)
+        yield probe_way(routes, probe)
     flows = [(flow.source, flow.destination) for flow in options.uncontrolled if not flow.in_control_class]
     for flow in options.windowed:
         flows += [(flow.source, flow.destination), (flow.destination, flow.source)]

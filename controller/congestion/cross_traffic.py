@@ -18,6 +18,7 @@ from ...topologies.routing import Routes
 from ..errors import PlanError
 from ..planning.forwarding import flow_way
 from ..planning.plan import round_bytes
+from ..telemetry.probes import Probe
 from .control_class import priority_delay_s
 from .network_calculus import NO_TRAFFIC, TokenBucket, aggregate, output_curve
 
@@ -244,6 +245,15 @@ def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> H
     for link in links:
         hops.setdefault(routes.hops(link.node, destination), []).append(link)
     return tuple(tuple(hops[left]) for left in sorted(hops, reverse=True))
+
+
+def probe_way(routes: Routes, probe: Probe) -> Hops:
+    """Return the links that a probe may cross, the first hop's first."""
+    first = Endpoint(probe.switch, probe.port)
+    far = routes.topology.peer(first).node
+    if far == probe.destination or not routes.reaches(far, probe.destination):
+        return ((first,),)
+    return ((first,), *hop_by_hop(routes, routes.shares(far, probe.destination), probe.destination))
 
 
 def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, CrossTraffic]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ...wire.aggregation import FAN_IN, GENERATIONS, LANES
 from ...wire.control import KEY_BYTES, Resume, ServerPlan, TrafficClass, WorkerPlan
-from ...wire.frames import JOB_CLASSES
+from ...wire.frames import JOB_CLASSES, JOB_DSCPS
 from ..errors import InvalidPlan
 
 _KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
@@ -41,19 +41,30 @@ def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan 
     return plan
 
 
-def plan_in_class(plan: Plan, change: TrafficClass) -> Plan:
-    """Return the plan with another traffic class.
+class Classified(Generic[Plan]):
+    """A core whose messages have the traffic class of its plan."""
 
-    Raises:
-        InvalidPlan: The change is for another job, or the class is not one of jobs.
-    """
-    if change.job != plan.job:
-        raise InvalidPlan(
-            f"a change of class is for job {change.job}", place=f"job {plan.job}: traffic_class", value=change.job
-        )
-    changed = replace(plan, traffic_class=change.priority)
-    _check_class(f"job {plan.job}", changed)
-    return changed
+    plan: Plan
+
+    @property
+    def dscp(self) -> int:
+        """Code point of its messages, by the job's traffic class."""
+        return JOB_DSCPS[self.plan.traffic_class]
+
+    def classify(self, change: TrafficClass) -> None:
+        """Send in another traffic class from now on, paused or not.
+
+        Raises:
+            InvalidPlan: The change is for another job, or the class is not one of jobs. The core stays as it is.
+        """
+        job = self.plan.job
+        if change.job != job:
+            raise InvalidPlan(
+                f"a change of class is for job {change.job}", place=f"job {job}: traffic_class", value=change.job
+            )
+        changed = replace(self.plan, traffic_class=change.priority)
+        _check_class(f"job {job}", changed)
+        self.plan = changed
 
 
 def _check_class(who: str, plan: WorkerPlan | ServerPlan) -> None:

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import MessageType, round_near
-from ...wire.control import Held, Resume, ServerPlan, TrafficClass
-from ...wire.frames import JOB_DSCPS, Datagrams
+from ...wire.control import Held, Resume, ServerPlan
+from ...wire.frames import Datagrams
 from ..array_types import IntArray
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .fetching import answer_fetches
 from .messages import Messages, MessageWriter, open_messages, reduce_into, rows_of
-from .plans import check_server_plan, next_plan, plan_in_class
+from .plans import Classified, check_server_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 
 _RESULT_OF: Final = {
@@ -35,7 +35,7 @@ _BIT_HASH: Final = 37
 """Powers of two below 2³⁶ are distinct modulo 37, and none is 0: a perfect hash of child bits."""
 
 
-class ParameterServerCore:
+class ParameterServerCore(Classified[ServerPlan]):
     """The root of one job. It has no timers: workers' resends are the only repair.
 
     A plan without children makes it a mere holder, which hands out the final results of earlier generations.
@@ -250,19 +250,6 @@ class ParameterServerCore:
         first += int((~self._store.holds(recent)).argmax())
         kept = self._store.round
         return Held(self.plan.generation, first, frozenset(kept[kept > first].tolist()))
-
-    @property
-    def dscp(self) -> int:
-        """Code point of its messages, by the job's traffic class."""
-        return JOB_DSCPS[self.plan.traffic_class]
-
-    def classify(self, change: TrafficClass) -> None:
-        """Send in another traffic class from now on, paused or not.
-
-        Raises:
-            InvalidPlan: The class is not one of jobs.
-        """
-        self.plan = plan_in_class(self.plan, change)
 
     def resume(self, resume: Resume) -> None:
         """Continue with a new plan. The workers fetch final rounds; contributions to them have ended.

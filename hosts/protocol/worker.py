@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from ...errors.values import Checks
 from ...wire.aggregation import MessageFlag, MessageType, round_near
-from ...wire.control import Departure, Held, Resume, TrafficClass, WorkerPlan
-from ...wire.frames import JOB_DSCPS, Datagrams
+from ...wire.control import Departure, Held, Resume, WorkerPlan
+from ...wire.frames import Datagrams
 from ..array_types import BoolArray, IntArray
 from ..congestion import ExplicitWindow, Feedback, Pacer, WindowLaw
 from ..errors import HostError, InvalidPlan, InvalidTensor, WorkerLeft
@@ -32,7 +32,7 @@ from .departures import describe_departures
 from .fetching import answer_fetches
 from .in_flight import InFlight
 from .messages import Messages, MessageWriter, open_messages, reduced_columns
-from .plans import check_worker_plan, next_plan, plan_in_class
+from .plans import Classified, check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 from .stream import TensorStream
 from .timers import RetransmissionTimeout
@@ -78,7 +78,7 @@ class WorkerOptions:
             raise checks.refuse("law", self.law, "makes no window law", "a function without arguments")
 
 
-class WorkerCore:
+class WorkerCore(Classified[WorkerPlan]):
     """One worker of one job. Tensors are summed in the order of `submit`, which must be the same at every worker."""
 
     def __init__(self, plan: WorkerPlan, options: WorkerOptions = WorkerOptions()) -> None:
@@ -505,19 +505,6 @@ class WorkerCore:
         self._answers = []
         kept = self._store.round
         return Held(self.plan.generation, self._stream.base, frozenset(kept[kept > self._stream.base].tolist()))
-
-    @property
-    def dscp(self) -> int:
-        """Code point of its messages, by the job's traffic class."""
-        return JOB_DSCPS[self.plan.traffic_class]
-
-    def classify(self, change: TrafficClass) -> None:
-        """Send in another traffic class from now on, paused or not.
-
-        Raises:
-            InvalidPlan: The class is not one of jobs.
-        """
-        self.plan = plan_in_class(self.plan, change)
 
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.

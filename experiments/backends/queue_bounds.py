@@ -59,6 +59,8 @@ class QueuePromises:
         self._class_bounds: Mapping[tuple[Endpoint, int], int] = {}
         self.class_promised: dict[tuple[Endpoint, int], int] = {}
         """Loosest bounds of queues of classes above bulk, by egress port and priority."""
+        self.class_held: dict[tuple[Endpoint, int], int] = {}
+        """The most packets that they have held."""
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
         self._loosest: dict[Endpoint, float] = {}
@@ -129,6 +131,7 @@ class QueuePromises:
             if longest > bound and (before is None or longest - bound > before.packets - before.bound):
                 self._broken[link] = Excess(longest, bound, now_ns)
         for queue, longest in self._pop_class_depths().items():
+            self.class_held[queue] = max(longest, self.class_held.get(queue, 0))
             bound = self._class_bounds.get(queue, math.inf)
             known = self._broken_classes.get(queue)
             if longest > bound and (known is None or longest > known.packets):

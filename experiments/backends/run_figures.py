@@ -99,6 +99,11 @@ class RunFigures:
         return self._bounds.class_promised
 
     @property
+    def class_held(self) -> dict[tuple[Endpoint, int], int]:
+        """The most packets in each queue of a class above bulk, over all enqueues checked so far."""
+        return self._bounds.class_held
+
+    @property
     def promises(self) -> list[tuple[int, str]]:
         """All bounds in words, or the reasons that there were none, with their times."""
         return self._bounds.said

@@ -63,11 +63,16 @@ class Outcome:
         held = {link.end: link.largest_queue_packets for link in figures.links()}
         bounds = {end: bound for end, bound in figures.promised.items() if bound is not None and bound >= LEAST_BOUND}
         used = {end: held[end] for end in bounds if held.get(end, 0) > 1}
-        return cls(
-            tuple(figures.broken_promises),
-            tuple(packets / bounds[end] for end, packets in used.items()),
-            sum(packets >= LEAST_USE for packets in used.values()),
-        )
+        broken = tuple(figures.broken_promises)
+        classes = {
+            queue: (packets, bound)
+            for queue, packets in figures.class_held.items()
+            if packets > 1 and (bound := figures.class_promised.get(queue, 0)) >= LEAST_BOUND
+        }
+        ratios = [packets / bounds[end] for end, packets in used.items()]
+        ratios += [packets / bound for packets, bound in classes.values()]
+        tested = [*used.values(), *(packets for packets, _ in classes.values())]
+        return cls(broken, tuple(ratios), sum(packets >= LEAST_USE for packets in tested))
 
 
 def play(trial: Trial) -> Outcome | None:

@@ -66,6 +66,8 @@ class Trial:
     """Messages of the transport: source, destination, window, and whether in the class below bulk traffic."""
     others: tuple[tuple[int, int, bool], ...] = ()
     """Other jobs of two workers: first frame, how long (0: always), and whether the server is the trained job's."""
+    classes: tuple[int, ...] = (1, 1, 1)
+    """Traffic classes of the trained job and the others."""
     heartbeat_frames: int = 0
     """Time between two heartbeats of a worker; 0: without heartbeats."""
     reports: bool = False
@@ -114,6 +116,7 @@ class Trial:
                 **roots["server" if self.mode else self.root],
                 "window": self.window,
                 "slots": 2 * self.window,
+                "traffic_class": self.classes[0],
             },
             "other_jobs": self._other_jobs(rest, server),
             "background": self._background([*rest, *hosts]),
@@ -182,6 +185,7 @@ class Trial:
                 "server": server if same else rest[2 * n + 2],
                 "window": self.window,
                 "slots": 2 * self.window,
+                "traffic_class": self.classes[1 + n],
                 "start": self.after(first),
                 **({"stop": self.after(first + lasts)} if lasts else {}),
             }
@@ -254,6 +258,7 @@ _CHOICES: Final[dict[str, Callable[[random.Random], Any]]] = {
     "others": lambda rng: tuple(
         (rng.randrange(300, 3_000), rng.choice([0, 500, 1_500]), rng.random() < 0.5) for _ in range(rng.randrange(3))
     ),
+    "classes": lambda rng: tuple(rng.randint(1, 5) for _ in range(3)) if rng.random() < 0.4 else (1, 1, 1),
     "heartbeat_frames": lambda rng: _seldom(rng, 0.25, 0, 40, 400),
     "reports": lambda rng: rng.random() < 0.2,
     "collector": lambda rng: rng.randrange(12),

@@ -30,6 +30,8 @@ class CallReports:
         self._watch = StallWatch(min(PATIENCE_NS, int(timeout_s * 1e9 / 2)))
         self._changed = threading.Condition()
         self._text = ""
+        self._answer = ""
+        """The last comparison, also after the worker has gone on."""
         self._received = 0
 
     def own(self, endpoint: UdpEndpoint, *, asks: bool) -> pb.FromHost:
@@ -54,7 +56,7 @@ class CallReports:
         """Take the controller's comparison; the one worker that it names logs it, once."""
         with self._changed:
             new = report.text != self._text
-            self._text = report.text
+            self._text = self._answer = report.text
             self._received += 1
             self._changed.notify_all()
         if new and self._watch.reported and report.speaker == self._rank():
@@ -78,4 +80,4 @@ class CallReports:
             received = self._received
             send()
             self._changed.wait_for(lambda: self._received > received, _ANSWER_S)
-            return self._text if self._received > received else ""
+            return self._answer if self._received > received else ""

@@ -38,12 +38,15 @@ from weir.hosts import (
     ParameterServerCore,
     UdpEndpoint,
     UdpHost,
+    WorkerCore,
     WorkerLeft,
     WorkerOptions,
     join,
     serve,
 )
+from weir.hosts.collectives.call_log import CallLog
 from weir.hosts.drivers import agent, call_reports, membership_stream
+from weir.hosts.drivers.call_reports import CallReports
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.tests.support.errors import raises
@@ -275,6 +278,19 @@ def test_a_time_out_names_the_awaited_rank_of_the_comparison(
         done.result(ANSWER_S)
     assert str(late.value) == "no sum after 0.5 s: waiting for rank 1 (h2)"
     assert caplog.messages.count("waiting for rank 1 (h2)") == 1
+
+
+def test_a_comparison_outlives_a_look_at_whether_the_worker_waits() -> None:
+    """The stream's thread looks between the comparison's arrival and its reader."""
+    with UdpEndpoint(WorkerCore(PLAN), WORKER, PORT) as endpoint:
+        reports = CallReports(CallLog(), lambda: 0, 60.0)
+
+        def answer() -> None:
+            reports.on_report(pb.CallReport(text="rank 2 (h3): shape (101,)", speaker=2))
+            assert reports.stalled(endpoint) is None
+
+        assert reports.compare(answer) == "rank 2 (h3): shape (101,)"
+        assert reports.text == "", "it does not wait"
 
 
 def test_workers_with_different_calls_wait_for_the_comparison(

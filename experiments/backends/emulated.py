@@ -169,9 +169,8 @@ class EmulatedFabric:
     def pop_class_depths(self) -> dict[tuple[Endpoint, int], int]:
         """Return the maximum packets in each queue of a class above bulk since the last call.
 
-        Keys are egress port and priority.
+        Keys are egress port and priority. The figures are those that `pop_longest_queues` has read.
         """
-        self.pop_longest_queues()
         depths, self._class_depths = self._class_depths, {}
         return depths
 

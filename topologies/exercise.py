@@ -15,7 +15,6 @@ exercise is run.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from typing import Any, Final
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
 from .problems import BadFile, FileProblem, any_value, by_name, keys, list_of, listed, read_json, text_value, wrong
-from .runtime_json import RuntimeFile
+from .runtime_json import RuntimeFile, named_file
 from .targets import BMV2
 from .units import parse_delay
 
@@ -126,11 +125,11 @@ def read_exercise(path: Path) -> Exercise:
         topology,
         {name: setup for name, (_, setup) in hosts.items()},
         {
-            name: RuntimeFile.read(_found(path, entry["runtime_json"]))
+            name: RuntimeFile.read(named_file(path, entry["runtime_json"]))
             for name, entry in data["switches"].items()
             if "runtime_json" in entry
         },
-        {name: _found(path, entry["program"]) for name, entry in data["switches"].items() if "program" in entry},
+        {name: named_file(path, entry["program"]) for name, entry in data["switches"].items() if "program" in entry},
         {name: number for number, name in enumerate(switches)},
         [note for name, entry in data["switches"].items() for note in _notes(name, entry)],
     )
@@ -219,10 +218,3 @@ def _delay_ns(value: object) -> int:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return parse_delay(f"{value.strip()}us")
     return parse_delay(value)
-
-
-def _found(path: Path, name: str) -> Path:
-    """Find a file in the current folder, the topology's folder or the one above it."""
-    candidates = [Path(name), path.parent / name, path.parent.parent / name]
-    # unlike Path.exists, it answers for a name that is too long
-    return next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])

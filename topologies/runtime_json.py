@@ -14,6 +14,7 @@ clone sessions, by names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,8 +97,8 @@ class RuntimeFile:
             raise TopologyError(str(error)) from None
         return cls(
             path,
-            _named_file(path, data.get("bmv2_json")),
-            _named_file(path, data.get("p4info")),
+            named_file(path, data["bmv2_json"]) if "bmv2_json" in data else None,
+            named_file(path, data["p4info"]) if "p4info" in data else None,
             tuple(_row(path, index, row) for index, row in enumerate(data.get("table_entries", []))),
             {number: _replicas(entry) for number, entry in _by_id(path, data, "multicast_group")},
             {
@@ -166,11 +167,18 @@ def _replicas(entry: Mapping[str, Any]) -> tuple[RuntimeReplica, ...]:
     )
 
 
-def _named_file(path: Path, name: object) -> Path | None:
-    """A file that another names: as seen from here, where exercises are run, or from that file's folder or the one
-    above it.
+def named_file(path: Path, name: str) -> Path:
+    """Find a file that another one names: seen from the current folder, where exercises are run, from that file's
+    folder, or from the one above it.
+
+    Args:
+        path: The file that has the name in it.
+        name: The name.
+
+    Returns:
+        The first that exists; if none does, the one seen from the current folder.
     """
-    if name is None:
-        return None
-    candidates = [Path(str(name)), *(folder / str(name) for folder in (path.parent, path.parent.parent))]
-    return next((candidate for candidate in candidates if candidate.exists()), candidates[0])
+    folder = path.absolute().parent
+    candidates = [Path(name), path.parent / name, folder.parent / name]
+    # unlike Path.exists, it answers for a name that is too long
+    return next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])

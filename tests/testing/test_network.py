@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
 from weir.emulator.entries import ActionCall, EmulatorError, Exact, Lpm, Match, Range, TableEntry, Ternary
@@ -20,6 +21,7 @@ from weir.topologies.errors import TopologyError
 FIREWALL = Path(__file__).parents[2] / "examples" / "p4_program" / "firewall.json"
 TABLES = STF / "tables.json"
 ARRAYS = STF / "arrays.json"
+EXERCISE = Path(__file__).parents[2] / "examples" / "exercise"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +206,16 @@ def test_a_refused_entry_of_a_file_is_named(tmp_path: Path) -> None:
     with Network(program=FIREWALL, ports=2) as network, pytest.raises(EmulatorError) as error:
         network.switch().load_entries(file)
     assert str(error.value).startswith(f"{file}: table_entries[1]: ")
+
+
+def test_an_exercise_as_tutorials_write_it_runs_as_it_is() -> None:
+    with Network("pod/topology.json", "build/router.json", folder=EXERCISE) as network:
+        for name in ("s1", "s2"):
+            network.switch(name).load_entries(EXERCISE / "pod" / f"{name}-runtime.json")
+        network.send("h1", Ether() / IP(src="10.0.1.1", dst="10.0.2.2") / b"payload")
+        (frame,) = network.received("h2")
+    packet = Ether(frame)
+    assert (packet.dst, packet[IP].ttl) == ("08:00:00:00:02:22", 62)
 
 
 def test_a_failed_tests_report_has_the_trace_of_the_lost_packet(tmp_path: Path) -> None:

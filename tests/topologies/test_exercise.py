@@ -50,6 +50,16 @@ def test_an_exercise_is_read_whole(tmp_path: Path) -> None:
     assert found.notes == ["s2: s2-commands.txt is left out, for it speaks to a Thrift server (simple_switch_CLI)"]
 
 
+def test_an_exercise_is_read_in_the_folder_of_its_topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "build" / "basic.json", {})
+    written(tmp_path / "pod" / "s1.json", {"bmv2_json": "build/basic.json"})
+    written(tmp_path / "pod" / "topology.json", TOPOLOGY)
+    monkeypatch.chdir(tmp_path / "pod")
+    found = read_exercise(Path("topology.json"))
+    assert found.runtime["s1"].program == tmp_path / "build" / "basic.json"
+    assert load_topology("topology.json") == found.topology
+
+
 def with_switches(switches: dict[str, Any], delay: object = 0) -> dict[str, Any]:
     """An exercise with these keys of its switches, and this delay of its only link."""
     return {**TOPOLOGY, "switches": switches, "links": [["h1", "s1-p1", delay], *TOPOLOGY["links"][1:]]}

@@ -504,7 +504,8 @@ class Controller:
     def _bound_queues(self, now_ns: int) -> None:
         """Compute windows for the present jobs; a job that gets a plan next receives its share with it."""
         plans = (job.plan for job in self.jobs.values())
-        for plan in self.windows.update(self.planner.routes, plans, self.prober.probes, now_ns):
+        fetches = self.moves.fetches(now_ns)
+        for plan in self.windows.update(self.planner.routes, plans, self.prober.probes, now_ns, fetches):
             self.jobs[plan.spec.job].plan = plan
         for tell in self.bounded:
             tell(now_ns)

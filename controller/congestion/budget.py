@@ -23,6 +23,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
+from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.frames import BULK_PRIORITY
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe, probe_bytes
@@ -72,10 +73,17 @@ class JobStreams:
     """Packets that a message sent again adds at once, by link."""
     classes: tuple[int, ...] = (BULK_PRIORITY,)
     """Traffic classes that its packets may have."""
+    fetches: Mapping[Endpoint, int] = field(default_factory=dict)
+    """Packets of rounds that its hosts fetch from each other after a move, by link."""
+
+    @property
+    def links(self) -> Collection[Endpoint]:
+        """Links that its packets may cross."""
+        return self.count.keys() | self.fetches.keys()
 
     @classmethod
-    def of(cls, plan: JobPlan) -> JobStreams:
-        """Return the streams of a job's plan."""
+    def of(cls, plan: JobPlan, fetches: Mapping[Endpoint, int] = MappingProxyType({})) -> JobStreams:
+        """Return the streams of a job's plan, with the packets that its hosts may fetch from each other."""
         return cls(
             plan.max_streams,
             plan.spec.window,
@@ -83,6 +91,7 @@ class JobStreams:
             plan.round_trip_ns,
             plan.max_copies,
             plan.spec.classes,
+            fetches,
         )
 
 
@@ -113,10 +122,14 @@ def link_budgets(
     full = frozenset({*losing, *undeclared, *unbounded})
     crossing = cross_traffic(routes, options.uncontrolled)
     probing = probes_on(routes, probes, options, full)
+    settled = [replace(job, fetches={}) for job in jobs]
     while True:
-        queues = _queues(topology, routes, jobs, probing, options, crossing, undeclared, full)
+        queues = _queues(topology, routes, settled, probing, options, crossing, undeclared, full)
         totals, used = _fitting_windows(queues, jobs, options)
         budgets = _marked_late(queues, totals, used, options)
+        if any(job.fetches for job in jobs):
+            queues = _queues(topology, routes, jobs, probing, options, crossing, undeclared, full)
+            budgets = _with_fetches(budgets, queues, totals, used, options)
         # a queue above Q* delays probes for longer than was assumed, and more of them meet
         above = full | {link for link, budget in budgets.items() if budget.refusal}
         before, probing = probing, probes_on(routes, probes, options, above)
@@ -176,6 +189,7 @@ def _queues(
                     min(trips, default=0),
                     inlet_packets(topology, link, there, largest_bytes) if there else 0.0,
                     link in full,
+                    sum(job.fetches.get(link, 0) for job in jobs),
                 )
             )
     nics = {own: nic for there in crossing.values() for own, nic in there.nics.items()}
@@ -413,6 +427,32 @@ def _marked_late(
         stopped |= dict.fromkeys(ends, level)
         growing -= ends
     return budgets
+
+
+def _with_fetches(
+    budgets: Mapping[Endpoint, LinkBudget],
+    queues: Sequence[QueueInputs],
+    totals: Mapping[Endpoint, int],
+    used: Mapping[Endpoint, int],
+    options: CongestionOptions,
+) -> Mapping[Endpoint, LinkBudget]:
+    """Return the budgets with the same windows and marks, and the bounds that hold while moved jobs fetch rounds.
+
+    The packets are few and pass once, so windows leave no room for them. `queues` count them.
+    """
+    marked_from = {link: budget.threshold if budget.marked else NO_WINDOW_LIMIT for link, budget in budgets.items()}
+    found = _at_levels(queues, totals, 0, marked_from, NO_WINDOW_LIMIT, options, used)
+    return {
+        link: replace(
+            budget,
+            bound=found[link].bound,
+            burst=found[link].burst,
+            formula=found[link].formula,
+            refusal=found[link].refusal or budget.refusal,
+            fetches=found[link].fetches,
+        )
+        for link, budget in budgets.items()
+    }
 
 
 def _by_threshold(

@@ -28,13 +28,13 @@ def raised_links(jobs: Iterable[JobStreams]) -> Mapping[Endpoint, int]:
     raised: dict[Endpoint, int] = {}
     for job in jobs:
         if (highest := max(job.classes)) > BULK_PRIORITY:
-            raised |= {link: max(highest, raised.get(link, 0)) for link in job.count}
+            raised |= {link: max(highest, raised.get(link, 0)) for link in job.links}
     return raised
 
 
 def waits_for_others(job: JobStreams, raised: Mapping[Endpoint, int]) -> bool:
     """Return whether a job's packets may wait for those of a higher class."""
-    return any(raised.get(link, BULK_PRIORITY) > min(job.classes) for link in job.count)
+    return any(raised.get(link, BULK_PRIORITY) > min(job.classes) for link in job.links)
 
 
 def without_delayed(
@@ -62,7 +62,7 @@ def without_delayed(
     }
     for job in jobs:
         if waits_for_others(job, raised):
-            for link in job.count:
+            for link in job.links:
                 reasons.setdefault(link, "a job that crosses waits for jobs of a higher traffic class elsewhere")
     for ways in _ways(routes, probes, options):
         first = next((index for index, hop in enumerate(ways) if not raised.keys().isdisjoint(hop)), len(ways))

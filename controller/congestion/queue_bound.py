@@ -34,7 +34,9 @@ class Promise:
         )
         inputs = (
             f"N = {budget.streams} streams{windows if budget.windows else ''}, "
-            f"{f'{budget.copies} copies, ' if budget.copies else ''}{budget.probes} probes, "
+            f"{f'{budget.copies} copies, ' if budget.copies else ''}"
+            f"{f'{budget.fetches} packets of rounds that moved jobs fetch, ' if budget.fetches else ''}"
+            f"{budget.probes} probes, "
             f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
             f"{f', by windows of their own ΣM = {budget.others}' if budget.others else ''}"
         )

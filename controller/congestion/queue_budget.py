@@ -71,6 +71,8 @@ class LinkBudget:
     """Q*, or the packets that the queue's buffer holds if that is less."""
     marked: bool = False
     """True if the bound relies on marks."""
+    fetches: int = 0
+    """Packets of final rounds that hosts of moved jobs fetch from each other."""
 
     def refused(self, why: str) -> LinkBudget:
         """Return the same budget without a bound; an earlier refusal stays."""
@@ -133,6 +135,8 @@ class QueueInputs:
     """Packets that the inlets of cross traffic can bring while this link sends its largest packet."""
     unbounded: bool = False
     """True if no bound holds for a reason that its budget does not know, so that only its buffer limits its delay."""
+    fetches: int = 0
+    """Packets of final rounds that hosts of moved jobs fetch from each other."""
     nic_delays_s: Mapping[Endpoint, float] = field(default_factory=dict)
     """Maximum waiting time at the NICs that cross traffic passed before (`nic_delay_s`), by the hosts' links."""
 
@@ -233,9 +237,10 @@ def queue_budget(
     elif math.floor(bound.packets) > queue.wanted:
         windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
         copies = f"{queue.copies} copies, " if queue.copies else ""
+        fetches = f"{queue.fetches} packets of rounds that moved jobs fetch, " if queue.fetches else ""
         refusal = (
-            f"{queue.streams} streams, {windows}{copies}{queue.probing.count} probes and a burst of {burst:.0f} "
-            f"packets may meet: {bound.packets:.0f} packets where "
+            f"{queue.streams} streams, {windows}{copies}{fetches}{queue.probing.count} probes and a burst of "
+            f"{burst:.0f} packets may meet: {bound.packets:.0f} packets where "
             + (
                 f"{queue.wanted} are wanted"
                 if queue.wanted == options.bound_packets
@@ -262,6 +267,7 @@ def queue_budget(
         refusal=refusal,
         wanted=queue.wanted,
         marked=bound.marked,
+        fetches=queue.fetches,
     )
 
 
@@ -290,11 +296,11 @@ def _cross_curve(
 
 def _bound_of(queue: QueueInputs, cross: TokenBucket, window: int, total: int, marked_from: int) -> _Bound:
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
-    copies = "copies + " if queue.copies else ""
+    copies = ("copies + " if queue.copies else "") + ("fetches + " if queue.fetches else "")
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
     windows = f"ΣW + {more}{copies}probes"
     formula = windows if queue.crossing is None else f"({windows} + σ{ahead})/(1 − u)"
-    in_windows = total + queue.others + queue.copies + queue.probing.count
+    in_windows = total + queue.others + queue.copies + queue.fetches + queue.probing.count
     packets = windowed_backlog(in_windows, cross, queue.service)
     by_windows = _Bound(packets, formula, max(queue.wanted // 4, 1), window)
     if queue.crossing is None or queue.share + queue.probe_share >= 1:
@@ -307,8 +313,8 @@ def _bound_of(queue: QueueInputs, cross: TokenBucket, window: int, total: int, m
     inlets = TokenBucket(links, queue.inlet_packets * queue.link_rate)
     with_probes = TokenBucket(cross.burst, cross.rate + queue.probes.rate)
     alone = peak_limited_backlog(with_probes, inlets, queue.service)
-    packets = alone + queue.probes.burst + queue.ahead
-    return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}")
+    packets = alone + queue.fetches + queue.probes.burst + queue.ahead
+    return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + {copies}probes{ahead}")
 
 
 def _by_marks(queue: QueueInputs, by_windows: _Bound, cross: TokenBucket, total: int, marked_from: int) -> _Bound:
@@ -322,11 +328,12 @@ def _by_marks(queue: QueueInputs, by_windows: _Bound, cross: TokenBucket, total:
     # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
     left = marked_windows(threshold * queue.left, share, product) - queue.others
     slowed = min(window, max(1, int(left // queue.streams)))
-    others = aggregate((cross, queue.probes, TokenBucket(queue.others)))
+    others = aggregate((cross, queue.probes, TokenBucket(queue.others + queue.fetches)))
     marked = marked_backlog(threshold, total, queue.streams * slowed, others, queue.service)
     if marked >= by_windows.packets:
         return replace(by_windows, threshold=threshold)
-    more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
+    more = ("ΣM + " if queue.others else "") + ("fetches + " if queue.fetches else "")
+    ahead = " + σ_h" if queue.ahead else ""
     return _Bound(marked, f"K + ΣW + Σw + {more}probes + σ{ahead}", threshold, slowed, marked=True)
 
 
@@ -366,7 +373,7 @@ def nic_delay_s(nic: Nic, back: QueueInputs, options: CongestionOptions) -> floa
     All of these have a part in the queue of the port `back` to the host: jobs at most Q* packets, or one of each
     stream. Infinite if nothing limits it.
     """
-    windows = float(back.others)
+    windows = float(back.others + back.fetches)
     if back.streams:
         windows += max(options.bound_packets, back.streams) if options.windows_obeyed else math.inf
     frame_bytes = max(nic.largest_bytes, back.frame_bytes)

@@ -64,6 +64,8 @@ class _Known:
     """Maximum number of rounds in the network per worker, by job; larger than the target while workers have not applied
     it.
     """
+    fetches: Mapping[int, Mapping[Endpoint, int]] = field(default_factory=dict)
+    """Packets of rounds that hosts fetch from each other after a move, by job and link."""
     told_ns: Mapping[int, int] = field(default_factory=dict)
     """Time at which the job's hosts received the plan, by job; nothing was sent under it before."""
     remains: tuple[_Remains, ...] = ()
@@ -109,21 +111,29 @@ class WindowController:
             return NOT_YET
         return max([self._known.obeyed_ns, *(remain.until_ns for remain in self._known.remains)])
 
-    def update(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
+    def update(
+        self,
+        routes: Routes,
+        plans: Iterable[JobPlan],
+        probes: Iterable[Probe],
+        now_ns: int,
+        fetches: Mapping[int, Mapping[Endpoint, int]] = MappingProxyType({}),
+    ) -> list[JobPlan]:
         """Update the running jobs; return the paced ones whose hosts need another pacing than their plan's.
 
-        A job's number and generation show whether it is new: then its pacing is sent with its plan.
+        A job's number and generation show whether it is new: then its pacing is sent with its plan. `fetches` are the
+        packets of rounds that hosts of moved jobs fetch from each other, by job and link.
         """
         plans, probes = tuple(plans), tuple(probes)
         laid = (
             (plan.spec.job, plan.generation, plan.spec.classes, tuple(sorted(plan.max_streams.items())))
             for plan in plans
         )
-        inputs = (routes, probes, self.undeclared, *laid)
+        inputs = (routes, probes, self.undeclared, fetches, *laid)
         taken_up = self._held is not None and not self._known.budgets
         if inputs != self._known.inputs:
             self._before = self._known
-            streams = [JobStreams.of(plan) for plan in plans]
+            streams = [JobStreams.of(plan, fetches.get(plan.spec.job, {})) for plan in plans]
             self.declared = declared_pairs(routes, self.options.uncontrolled, self.options.windowed)
             reported = crossed_by_reports(self._topology, routes, self._watching)
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
@@ -131,7 +141,7 @@ class WindowController:
             targets = without_dropped(targets, self._topology, streams)
             targets = without_delayed(targets, routes, streams, probes, self.options)
             self._decrease(plans, targets, now_ns)
-            self._known = replace(self._known, inputs=inputs)
+            self._known = replace(self._known, inputs=inputs, fetches=fetches)
         known = self._known
         obeyed = now_ns >= known.obeyed_ns and not self.behind
         if known.budgets is not known.targets and obeyed and not self._remaining(now_ns):
@@ -169,20 +179,23 @@ class WindowController:
         plans = [*self._known.plans.values(), *(remain.plan for remain in self._known.remains)]
         windows = [self._known.windows.get(plan.spec.job, plan.spec.window) for plan in self._known.plans.values()]
         windows += [remain.window for remain in self._known.remains]
-        raised = raised_links(map(JobStreams.of, plans))
+        fetches = [self._known.fetches.get(job, {}) for job in self._known.plans]
+        fetches += [{} for _ in self._known.remains]
+        raised = raised_links(map(JobStreams.of, plans, fetches))
         bounds: dict[tuple[Endpoint, int], int] = {}
         without: set[tuple[Endpoint, int]] = set()
-        for plan, window in zip(plans, windows, strict=True):
+        for plan, window, fetched in zip(plans, windows, fetches, strict=True):
             classes = [priority for priority in plan.spec.classes if priority > BULK_PRIORITY]
             if not classes:
                 continue
-            first = not any(raised[link] > min(classes) for link in plan.max_streams)
+            first = not any(raised[link] > min(classes) for link in (*plan.max_streams, *fetched))
             kept = first and self.options.windows_obeyed and not losing_links(self._topology, plan.max_streams)
-            for link, streams in plan.max_streams.items():
+            for link in plan.max_streams.keys() | fetched.keys():
                 if not self._topology.is_switch(link.node):
                     continue
                 for priority in classes:
-                    packets = streams * window + plan.max_copies.get(link, 0)
+                    packets = plan.max_streams.get(link, 0) * window + plan.max_copies.get(link, 0)
+                    packets += fetched.get(link, 0)
                     bounds[link, priority] = bounds.get((link, priority), 0) + packets
                     if not kept or bounds[link, priority] > self._most_in_class(link):
                         without.add((link, priority))

@@ -10,6 +10,7 @@ from ..congestion.undeclared_traffic import JobRounds
 from ..errors import ControllerError
 from ..placement import Placement
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
+from .fetches import Fetches
 from .migration import MigrationPhase, Move
 from .migration_cost import MigrationBudget
 from .reports import Reports
@@ -96,6 +97,10 @@ class RunningJob:
     """The hosts whose silence the network explains, each with the leases in a row that it was given for that."""
     silent: dict[str, int] = field(default_factory=dict)
     """The workers whose lease ran out and that the job waits for, each with the time since when."""
+    fetches: dict[int, Fetches] = field(default_factory=dict)
+    """Final rounds that its hosts fetch from each other, by the generation in which they do; without those that are
+    over.
+    """
     account: MigrationBudget | None = None
     """Gains of its moves for its own good; None: not evaluated yet."""
     ranks: Mapping[str, int] = field(init=False)
@@ -138,6 +143,19 @@ class RunningJob:
         telling = self.joined.issuperset(self.active) and not self.silent and not self.left
         unsettled = self.move is not None or not telling
         return JobRounds(self.plan, min(complete, default=0), max(complete, default=0), heard_ns, unsettled)
+
+    def drop_fetched(self, now_ns: int) -> None:
+        """Drop fetches whose packets have left the network, by the workers' progress."""
+        if not self.fetches:
+            return
+        rounds = {worker: self.progress[worker].rounds if worker in self.progress else -1 for worker in self.active}
+        for fetches in self.fetches.values():
+            fetches.note(rounds, self.plan.pacing.round_trip_ns, now_ns)
+        self.fetches = {
+            generation: fetches
+            for generation, fetches in self.fetches.items()
+            if fetches.pairs and (fetches.over_ns is None or now_ns < fetches.over_ns)
+        }
 
     def stuck(self, stuck_ns: int) -> list[str]:
         """Return workers that have waited for `stuck_ns` without completing a round, by their last reports.

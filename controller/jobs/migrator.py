@@ -18,12 +18,13 @@ receives functions that do, and calls them at the right step.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from ...topologies.model import Endpoint
 from ...wire.aggregation import next_generation
 from ...wire.control import FinalRound, Held
 from ..decisions import Decisions
@@ -34,6 +35,7 @@ from ..planning.generations import previous_generation
 from ..planning.plan import FailurePolicy
 from ..planning.planner import Planner
 from .background_estimator import BackgroundTrafficEstimator
+from .fetches import Fetches
 from .job import RunningJob
 from .migration import MigrationPhase, Move, MoveError
 from .registry import JobRegistry
@@ -195,6 +197,7 @@ class Migrator:
         plans = job.plan.host_plans(job.first_round)
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
         job.move.restore(resumes, self._joining(job), now_ns)
+        job.fetches[job.plan.generation] = Fetches.of(finals, self._jobs.host_at)
 
     # --- lost hosts ---
 
@@ -289,6 +292,19 @@ class Migrator:
             job.newcomer = None
             self._jobs.journal.change(job.number)
 
+    def fetches(self, now_ns: int) -> Mapping[int, Mapping[Endpoint, int]]:
+        """Return the packets of rounds that hosts of moved jobs may fetch from each other now, by job and link."""
+        routes, most = self._planner.routes, self.options.congestion.bound_packets
+        found: dict[int, Mapping[Endpoint, int]] = {}
+        for number, job in self._jobs.items():
+            job.drop_fetched(now_ns)
+            packets = Counter[Endpoint]()
+            for fetches in job.fetches.values():
+                packets.update(fetches.packets(routes, most))
+            if packets:
+                found[number] = packets
+        return found
+
     async def advance(self, now_ns: int, write: WriteSwitches) -> None:
         """Take every job's move as far as it gets: messages for its hosts, then, once all have paused, the next plan
         into the switches, then the hosts' Resumes. Moves that are due begin.
@@ -331,6 +347,9 @@ class Migrator:
         except ControllerError as error:
             self._has_no_place(job, error, now_ns)
             return False
+        assert job.move.settlement is not None
+        finals = {self._jobs.host_at(address): rounds for address, rounds in job.move.settlement.fetches.items()}
+        job.fetches[job.plan.generation] = Fetches.of(finals, self._jobs.host_at)
         self._planner.history(job.number).go(job.plan.generation, job.plan.switches)
         return True
 

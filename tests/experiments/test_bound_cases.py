@@ -186,6 +186,50 @@ def test_workers_that_exchange_over_the_transport_count_in_bounds() -> None:
     assert "384 packets of others' own windows" in "\n".join(notes), "64 to each of three others, and from each"
 
 
+@pytest.mark.long
+def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
+    """Ten workers lack results when their job moves, since flows fill their links; two hosts in the other rack have
+    them.
+    """
+    slow, far = [f"h{n}" for n in range(1, 11)], ["h12", "h13"]
+    fabric = two_switches([*slow, "h11"], far)
+    for link in fabric["links"][:10]:
+        link["rate"] = "100Mbit"
+    flows = [{"source": "h11", "destination": host, "rate": "53.7Mbit", "port": 100} for host in slow]
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": fabric,
+            "job": {"workers": [*slow, "h12"], "server": "h13", "window": 32, "slots": 64},
+            "background": flows,
+            "host_poll": "10us",
+            "congestion": {"bound": 64, "lease": "60ms"},
+            "control": {"interval": "2ms", "warm_up": "10ms", "solve_interval": "10ms", "latency": "20us"},
+            "strategies": ["hierarchy"],
+        }
+    )
+    fetched = Endpoint("s2", 20)
+
+    async def play() -> None:
+        async with Cluster(config, "hierarchy") as cluster:
+            windows = cluster.controller.windows
+            bound = windows.budgets[fetched].bound
+            for communicator in cluster.job.communicators:
+                communicator.allreduce_async(np.ones(LANES * 60, np.float32))
+            await cluster.compute(5_500_000)
+            cluster.controller.moves.begin(1, cluster.now_ns)
+            await cluster.settle()
+            assert not cluster.figures.broken_promises
+            depths = {link.end: link.largest_queue_packets for link in cluster.figures.links()}
+            assert depths[fetched] > bound, "the case does not test anything"
+            assert cluster.figures.promised[fetched] is None
+            assert any("packets of rounds that moved jobs fetch" in text for _, text in cluster.figures.promises)
+            await cluster.compute(60_000_000)
+            assert windows.budgets[fetched].bound == bound, "bounds are as before once all have their rounds"
+
+    asyncio.run(play())
+
+
 BURSTS: Final = [
     {
         "source": "h3",

@@ -933,3 +933,28 @@ def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:
         line for line in marked_states(topology, states, budgets, (), OPTIONS)["s1"].lines() if "egress_port=1 " in line
     ]
     assert "threshold=48" in line
+
+
+def test_fetched_rounds_raise_bounds_and_change_no_window() -> None:
+    """A flow from h1 crosses the queue to h4 behind one that fetched rounds lengthen."""
+    plan = at_one_switch(1, "h2", "h5")
+    flow = Uncontrolled("h1", "h4", 200e6, 1_042)
+    options = replace(OPTIONS, bound_packets=256, uncontrolled=(flow,))
+    first = next(link for link in ROUTES.shares("h1", "h4") if link.node == "s1")
+    second = FABRIC.peer(Endpoint("h4", 0))
+    few, many = (JobStreams.of(plan, {first: rounds, FABRIC.peer(Endpoint("h9", 0)): 7}) for rounds in (20, 400))
+    before = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, options)
+    after = link_budgets(FABRIC, ROUTES, [few], PROBES, options)
+    for link, budget in after.items():
+        assert (budget.window, budget.threshold, budget.gap_ns) == (
+            before[link].window,
+            before[link].threshold,
+            before[link].gap_ns,
+        )
+    assert after[first].bound >= before[first].bound + 20
+    assert after[second].bound > before[second].bound, "the flow's bursts are longer"
+    unshared = FABRIC.peer(Endpoint("h9", 0))
+    assert after[unshared].bound == before[unshared].bound + 7
+    assert not after[first].refusal
+    refused = link_budgets(FABRIC, ROUTES, [many], PROBES, options)[first]
+    assert "400 packets of rounds that moved jobs fetch" in refused.refusal

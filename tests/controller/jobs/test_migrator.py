@@ -121,6 +121,35 @@ async def test_a_move_pauses_writes_and_resumes_at_one_instant() -> None:
     assert job.moved_ns == ended_ns
 
 
+async def test_rounds_that_a_moved_jobs_hosts_fetch_count_until_all_have_them() -> None:
+    """h4 lacks three rounds that h1 and h2 have; they cross every link between them both ways."""
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    assert fabric.moves.fetches(0) == {}
+    fabric.moves.begin(1, 0, at("s4"))
+    await fabric.advance(0)
+    hold(fabric, "h1", "h2", first=8)
+    hold(fabric, "h4", first=5)
+    await fabric.advance(0)
+    packets = fabric.moves.fetches(0)[1]
+    assert packets[Endpoint("h4", 0)] == packets[TOPOLOGY.peer(Endpoint("h4", 0))] == 3 + 1, "and a copy"
+    assert sum(packets[TOPOLOGY.peer(Endpoint(host, 0))] for host in ("h1", "h2")) == 3 + 2
+    job.plan = replace(job.plan, pacing=Pacing(round_trip_ns=2 * MS))
+    for host, rounds in (("h1", 8), ("h2", 9), ("h4", 7)):
+        job.progress[host] = WorkerProgress(rounds, 0, 0, waiting=False)
+    assert fabric.moves.fetches(MS)[1] == packets
+    job.progress["h4"].rounds = 8
+    assert fabric.moves.fetches(2 * MS)[1] == packets, "a copy may be under way"
+    assert fabric.moves.fetches(4 * MS) == {}
+
+
+def test_a_restarted_controller_counts_the_fetches_of_a_move() -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.restore(job, "asked to", {"h4": (FinalRound(6, address("h1")),)}, 0)
+    assert fabric.moves.fetches(0)[1][Endpoint("h1", 0)] == 2
+
+
 async def test_without_another_place_a_move_leads_to_where_the_job_is() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))

@@ -85,15 +85,19 @@ def play(trial: Trial) -> Outcome | None:
 
 
 async def _sum(trial: Trial, config: RunConfig) -> Outcome:
-    """Sum once for each of the trial's `late_frames`."""
+    """Sum once for each of the trial's `late_frames`, and start generations of all jobs by its `moves`."""
     async with Cluster(config, config.strategies[0]) as cluster:
         values = np.ones(LANES * trial.rounds, np.float32)
-        for late in trial.late_frames:
+        for late, move in zip(trial.late_frames, trial.moves, strict=True):
             *early, last = cluster.job.communicators
             for communicator in early:
                 communicator.allreduce_async(values)
             await cluster.compute(trial.after(late) if late else 0)
             last.allreduce_async(values)
+            if move:
+                await cluster.compute(trial.after(move))
+                for number in list(cluster.controller.jobs):
+                    cluster.controller.moves.begin(number, cluster.now_ns)
             await cluster.settle()
         await cluster.compute(trial.after(2 * trial.buffer))
         return Outcome.of(cluster)

@@ -18,6 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from weir.controller.scheduling.orders import ORDERS
+from weir.wire.aggregation import LANES
+
 RATES_MBIT: Final = (10, 100, 1_000, 10_000, 25_000, 40_000, 100_000)
 FRAME_BITS: Final = 8 * 1_100
 _FILLED: Final = 0.85
@@ -79,6 +82,13 @@ class Trial:
     late_frames: tuple[int, ...] = (0, 0, 0)
     """Per sum, the frames by which the last worker is later than the others."""
     rounds: int = 60
+    order: str = ""
+    """Order of running jobs, which sets their traffic classes; "": they keep `classes`."""
+    moves: tuple[int, ...] = (0, 0, 0)
+    """Per sum, the frames after which all jobs get another generation; 0: they do not."""
+    other_windows: tuple[int, int] = (32, 32)
+    other_rounds: tuple[int, int] = (60, 60)
+    """Rounds of each sum of the other jobs."""
 
     @property
     def frame_ns(self) -> float:
@@ -107,7 +117,7 @@ class Trial:
         root = "server" if self.mode else self.root
         strategy = self.strategy if "server" in root else self.strategy.replace("ps", "rack")
         period = max(self.after(self.probe_frames), 10_000)
-        run = {
+        run: dict[str, Any] = {
             "name": "search",
             "seed": self.seed,
             "fabric": self._fabric(),
@@ -132,6 +142,8 @@ class Trial:
             },
             "strategies": [strategy],
         }
+        if self.order:
+            run["control"]["order"] = self.order
         if self.heartbeat_frames:
             interval = max(self.after(self.heartbeat_frames), 10_000)
             run["heartbeats"] = {"to": rest[-1], "interval": interval, "lease": max(4 * interval, 1_000_000)}
@@ -183,8 +195,9 @@ class Trial:
             {
                 "workers": rest[2 * n : 2 * n + 2],
                 "server": server if same else rest[2 * n + 2],
-                "window": self.window,
-                "slots": 2 * self.window,
+                "window": self.other_windows[n],
+                "slots": 2 * self.other_windows[n],
+                "values": LANES * self.other_rounds[n],
                 "traffic_class": self.classes[1 + n],
                 "start": self.after(first),
                 **({"stop": self.after(first + lasts)} if lasts else {}),
@@ -265,6 +278,10 @@ _CHOICES: Final[dict[str, Callable[[random.Random], Any]]] = {
     "mode": lambda rng: _seldom(rng, 0.2, "", *_MODES),
     "late_frames": lambda rng: tuple(rng.choice([0, 0, 500, 3_000]) for _ in range(3)),
     "rounds": lambda rng: rng.choice([8, 40, 80]),
+    "order": lambda rng: _seldom(rng, 0.2, "", *ORDERS),
+    "moves": lambda rng: tuple(_seldom(rng, 0.3, 0, 40, 150, 400, 1_000) for _ in range(3)),
+    "other_windows": lambda rng: (rng.choice([4, 32, 64]), rng.choice([4, 32, 64])),
+    "other_rounds": lambda rng: (rng.choice([2, 20, 80]), rng.choice([2, 20, 80])),
 }
 
 

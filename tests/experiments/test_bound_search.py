@@ -27,6 +27,9 @@ def test_drawn_run_files_are_valid_and_have_all_features() -> None:
     assert any(run.job.servers for run in runs)
     assert any(run.telemetry is not None and run.telemetry.collector in run.job.workers for run in runs)
     assert any(run.heartbeats is not None for run in runs)
+    assert any(run.control.order is not None for run in runs)
+    assert any(run.job.traffic_class > 1 for run in runs)
+    assert any(drawn(seed).moves[0] for seed in range(80))
 
 
 @pytest.mark.long(minutes=3)

@@ -22,6 +22,7 @@ from ..training.modes import label as mode_label
 from ..training.replicated import ReplicatedJob, digest, train_without_network
 from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
+from .backends.run_figures import RunFigures
 from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .config.background import TransferFlow, YieldingFlow
@@ -287,7 +288,7 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
     busiest = max(links, key=lambda link: link.job_bytes)
     longest = max(links, key=lambda link: link.largest_queue_packets)
     times, depths = figures.queue(longest.end)
-    uses = _queue_uses(links, figures.promised)
+    uses = _queue_uses(links, figures.promised) + _class_uses(figures)
     return {
         "busiest_link": str(busiest.end),
         "busiest_link_bytes": busiest.job_bytes,
@@ -317,6 +318,14 @@ def _queue_uses(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | No
     """Queues compared with their own bounds. Bounds of one packet are ignored: only probes use those queues."""
     bounded = [(link, bound) for link in links if (bound := bounds.get(link.end)) is not None and bound > 1]
     return [QueueUse(port=str(link.end), packets=link.largest_queue_packets, bound=bound) for link, bound in bounded]
+
+
+def _class_uses(figures: RunFigures) -> list[QueueUse]:
+    """Queues of jobs' traffic classes compared with their own bounds."""
+    return [
+        QueueUse(port=f"{link}, class {priority}", packets=figures.class_held.get((link, priority), 0), bound=bound)
+        for (link, priority), bound in sorted(figures.class_promised.items())
+    ]
 
 
 class _Phases:

@@ -11,7 +11,7 @@ from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
 from .budget import window_alone
 from .options import CongestionOptions
-from .queue_bound import Promise, promises
+from .queue_bound import Promise, class_promises, promises
 from .queue_budget import LinkBudget
 from .window_controller import WindowController
 
@@ -28,16 +28,20 @@ class PromiseChanges:
         self._windows = windows
         self._budgets: Mapping[Endpoint, LinkBudget] = {}
         self.known: Sequence[Promise] = ()
-        """Bounds of every queue at the last call of `pop_changes`."""
+        """Bounds of every port's data queue at the last call of `pop_changes`."""
+        self.known_classes: Sequence[Promise] = ()
+        """The same of queues of jobs' traffic classes, those with a bound."""
+        self._class_bounds: Mapping[tuple[Endpoint, int], int] = {}
 
     def pop_changes(self) -> list[Promise]:
         """Return the bounds that have changed since the last call."""
-        if self._windows.budgets is self._budgets:
+        class_bounds = self._windows.class_bounds
+        if self._windows.budgets is self._budgets and class_bounds == self._class_bounds:
             return []
-        before = set(self.known)
-        self._budgets = self._windows.budgets
-        self.known = promises(self._budgets.values())
-        return [promise for promise in self.known if promise not in before]
+        before = {*self.known, *self.known_classes}
+        self._budgets, self._class_bounds = self._windows.budgets, class_bounds
+        self.known, self.known_classes = promises(self._budgets.values()), class_promises(class_bounds)
+        return [promise for promise in (*self.known, *self.known_classes) if promise not in before]
 
 
 def summary(told: Sequence[Promise]) -> list[str]:

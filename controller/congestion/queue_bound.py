@@ -5,7 +5,7 @@ sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...topologies.model import Endpoint
@@ -45,6 +45,14 @@ class Promise:
             return cls(budget.link, None, f"{budget.link}: cannot be kept because {budget.refusal}{pace}")
         bound = math.floor(budget.bound)
         return cls(budget.link, bound, f"{budget.link}: at most {bound} packets = {budget.formula}; {inputs}")
+
+
+def class_promises(bounds: Mapping[tuple[Endpoint, int], int]) -> tuple[Promise, ...]:
+    """Return the promises of queues of jobs' traffic classes, from their bounds by egress port and class, sorted."""
+    return tuple(
+        Promise(link, packets, f"{link}, class {priority}: at most {packets} packets = ΣW + copies of its jobs")
+        for (link, priority), packets in sorted(bounds.items())
+    )
 
 
 def promises(budgets: Iterable[LinkBudget]) -> tuple[Promise, ...]:

@@ -60,7 +60,7 @@ class QueuePromises:
         self.class_promised: dict[tuple[Endpoint, int], int] = {}
         """Loosest bounds of queues of classes above bulk, by egress port and priority."""
         self.class_held: dict[tuple[Endpoint, int], int] = {}
-        """The most packets that they have held."""
+        """The most packets that they have held while they had a bound."""
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
         self._loosest: dict[Endpoint, float] = {}
@@ -97,7 +97,8 @@ class QueuePromises:
     @property
     def formulas(self) -> list[str]:
         """Bounds in force now with their formulas: the largest ones, and the number of the others."""
-        return summary([promise for promise in self._changes.known if promise.bound_packets is not None])
+        kept = [promise for promise in self._changes.known if promise.bound_packets is not None]
+        return summary(kept) + summary(self._changes.known_classes)
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
@@ -131,8 +132,9 @@ class QueuePromises:
             if longest > bound and (before is None or longest - bound > before.packets - before.bound):
                 self._broken[link] = Excess(longest, bound, now_ns)
         for queue, longest in self._pop_class_depths().items():
-            self.class_held[queue] = max(longest, self.class_held.get(queue, 0))
             bound = self._class_bounds.get(queue, math.inf)
+            if bound < math.inf:
+                self.class_held[queue] = max(longest, self.class_held.get(queue, 0))
             known = self._broken_classes.get(queue)
             if longest > bound and (known is None or longest > known.packets):
                 self._broken_classes[queue] = Excess(longest, bound, now_ns)

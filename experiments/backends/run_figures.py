@@ -100,7 +100,7 @@ class RunFigures:
 
     @property
     def class_held(self) -> dict[tuple[Endpoint, int], int]:
-        """The most packets in each queue of a class above bulk, over all enqueues checked so far."""
+        """The most packets in each queue of a class above bulk, over all enqueues while it had a bound."""
         return self._bounds.class_held
 
     @property

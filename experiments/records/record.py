@@ -67,6 +67,7 @@ class QueueUse(_Record):
     """A queue compared with its own bound."""
 
     port: str
+    """Egress port, with the class if it is the queue of jobs' traffic class: `s1-p5, class 4`."""
     packets: int
     """The most packets that it held at any enqueue of the run."""
     bound: int

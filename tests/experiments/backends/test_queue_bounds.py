@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weir.controller.congestion import CongestionOptions, WindowController
 from weir.controller.planning.plan import JobPlan
 from weir.experiments.backends.queue_bounds import QueuePromises
@@ -106,3 +108,26 @@ def test_a_refusal_exempts_a_queue_while_it_lasts() -> None:
     queue.holds(5)
     [told] = queue.promises.broken(gone_ns + 1)
     assert told.startswith(f"{TO_H1} held 5 packets")
+
+
+def test_bounds_of_traffic_classes_are_listed_and_compared_while_in_force() -> None:
+    held: dict[tuple[Endpoint, int], int] = {}
+    windows = WindowController(FABRIC, CongestionOptions(64, lease_ns=LEASE_NS))
+    promises = QueuePromises(windows, dict, pop_class_depths=lambda: held)
+    fourth, fifth = (
+        replace(plan, spec=replace(plan.spec, classes=(priority,)))
+        for plan, priority in ((at_one_switch(1, "h1", "h2"), 4), (at_one_switch(2, "h1", "h2"), 5))
+    )
+    windows.update(ROUTES, [fourth], (), 0)
+    promises.note(0)
+    bound = windows.class_bounds[TO_H1, 4]
+    line = f"{TO_H1}, class 4: at most {bound} packets = ΣW + copies of its jobs"
+    assert line in [text for _, text in promises.said]
+    assert f"class 4: at most {bound} packets" in "\n".join(promises.formulas)
+    held[TO_H1, 4] = bound + 1
+    assert promises.broken(1_000) == [f"{TO_H1}, class 4, held {bound + 1} packets by 0.001 ms; its bound was {bound}"]
+    windows.update(ROUTES, [fourth, fifth], (), 2_000)
+    promises.note(2_000)
+    held[TO_H1, 4] = 9 * bound
+    promises.broken(3_000)
+    assert promises.class_held[TO_H1, 4] == bound + 1, "beside a higher class it has no bound"

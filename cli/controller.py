@@ -290,6 +290,7 @@ def _options(settings: _Settings) -> ControllerOptions:
         order=settings.order,
         apply_order=settings.apply_order,
         decide_aside=True,
+        contains_failures=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,
         patience_ns=None if settings.heartbeats is None else longest_silence_ns(settings.lease_ns),

@@ -17,6 +17,7 @@ A host that gets a plan in mid-job (a server that takes over) confirms it as a R
 its clock during `tick`; how many packets that has sent, and how many have come back, `switches` tells.
 
 What goes wrong with one job or one switch stays there: `tick` logs it, tries again, and `jobs.waiting_for` says it.
+With `contains_failures` an unexpected exception in work for one job aborts that job (`JobRegistry.failing_alone`).
 Messages are sent only after the journal is written; the next tick repeats a failed write.
 """
 
@@ -150,7 +151,13 @@ class Controller:
         self.int_load: Callable[[], Mapping[Endpoint, tuple[int, int]]] | None = None
         self.int_unread: Callable[[], int] | None = None
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
-        self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
+        self.jobs = JobRegistry(
+            topology,
+            self.planner,
+            lease_ns,
+            Journal(journal, topology, self.planner),
+            contains_failures=options.contains_failures,
+        )
         self.models = Models(topology, self.jobs.journal)
         self._decisions = Decisions(aside=options.decide_aside)
         self.moves = Migrator(
@@ -315,7 +322,7 @@ class Controller:
                 raise troubles[0]
             self.jobs.journal.change(spec.job)
             self._write_journal()
-        except ControllerError as error:
+        except Exception as error:
             if self.jobs.withdraw(spec.job):
                 self.windows.withdraw()
                 await self._write_switches(now_ns, again=self.switches.sessions)

@@ -7,12 +7,18 @@ is to read it.
 from __future__ import annotations
 
 from ..errors import PlacedError
+from ..errors.texts import printable
 
 
 class ControllerError(PlacedError):
     """A switch refused or cannot be reached, or a plan cannot be made. The message names the place, the value and
     the allowed values.
     """
+
+
+def described(error: BaseException) -> str:
+    """Return an unexpected exception's type and text, as one printable line."""
+    return printable(f"{type(error).__name__}: {error}")
 
 
 class SwitchError(ControllerError):

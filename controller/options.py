@@ -21,6 +21,10 @@ class ControllerOptions:
     """True to also place all jobs together, by one program over the trees of all."""
     decide_aside: bool = False
     """True to compute placements in a thread beside the event loop; else the clock must stand still meanwhile."""
+    contains_failures: bool = False
+    """True to abort a job whose work fails unexpectedly, and to go on with the others; else the exception passes, as it
+    should in a run, which is one process with its controller.
+    """
     improvement: float = 0.15
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
     order: str = "fair"

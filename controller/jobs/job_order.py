@@ -12,12 +12,14 @@ by more than a tenth. A job's search is the part of its stage's name before a sl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ..errors import described
 from ..placement import Problem
 from ..planning.planner import LinkConditions, Planner
 from ..scheduling.classes import CLASSES, leading_classes
@@ -28,6 +30,8 @@ from ..scheduling.pairs import Phases, groups, period_seconds, speed_up
 from ..scheduling.progress import ProgressCurve
 from .job import RunningJob
 from .registry import JobRegistry
+
+_log = logging.getLogger(__name__)
 
 LOOK_NS: Final = 1_000_000_000
 """Default time between two looks."""
@@ -146,8 +150,16 @@ class JobOrder:
     def _renew(self, demands: Mapping[int, Demand]) -> None:
         self.renewals += 1
         self._basis = {number: (self._state(number), demand.link_seconds) for number, demand in demands.items()}
-        order = self.order.compute(list(demands.values()))
-        classes = leading_classes(order, CLASSES)
+        try:
+            order = self.order.compute(list(demands.values()))
+            classes = leading_classes(order, CLASSES)
+        except Exception as error:  # a user's file, perhaps
+            if not self._jobs.contains_failures:
+                raise
+            _log.error("jobs keep their places, for order %s failed: %s", self.order.name, described(error))
+            _log.debug("order %s", self.order.name, exc_info=error)
+            self._rankings = {number: ranking for number, ranking in self._rankings.items() if number in demands}
+            return
         places = {job: place for place, tier in enumerate(order, 1) for job in tier}
         self._rankings = {
             number: Ranking(places[demand.job], len(order), classes[demand.job], _why(demand, self._jobs[number]))

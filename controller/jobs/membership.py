@@ -14,7 +14,7 @@ from typing import Final
 from ...wire.control import Abort
 from ..options import Message
 from ..planning.plan import FailurePolicy
-from .job import WorkerProgress
+from .job import RunningJob, WorkerProgress
 from .migrator import Migrator
 from .registry import JobRegistry
 from .slow_paths import SlowPaths
@@ -109,23 +109,32 @@ class JobMembers:
             return
         lost: dict[int, dict[str, str]] = {}
         for number, host in self._jobs.leases.expire(now_ns):
-            job = self._jobs[number]
-            doubts = job.doubts.get(host, 0)
-            if doubts < MAX_DOUBTS and (why := self._why_slow(host, lease_ns, now_ns)):
-                job.doubts[host] = doubts + 1
-                self._jobs.counts.verdicts_deferred += 1
-                self._jobs.leases.renew((number, host), now_ns)
-                _log.warning("job %d: %s is silent, but %s: it is not taken for lost yet", number, job.named(host), why)
+            if number not in self._jobs:  # its controller's failure has just ended it
                 continue
-            self._jobs.counts.leases_expired += 1
-            silent_ns = (1 + job.doubts.pop(host, 0)) * lease_ns
-            if job.must_wait_for(host):
-                job.silent[host] = now_ns - silent_ns
-                self._moves.begin(number, now_ns, why=f"{job.named(host)} is silent")
-            else:
-                lost.setdefault(number, {})[host] = f"{job.named(host)} was silent for {silent_ns / 1e9:g} s"
+            with self._jobs.failing_alone(number):
+                if why := self._end_lease(self._jobs[number], host, lease_ns, now_ns):
+                    lost.setdefault(number, {})[host] = why
         for number, hosts in lost.items():
-            self._moves.mark_lost(self._jobs[number], hosts, now_ns)
+            if number in self._jobs:
+                with self._jobs.failing_alone(number):
+                    self._moves.mark_lost(self._jobs[number], hosts, now_ns)
+
+    def _end_lease(self, job: RunningJob, host: str, lease_ns: int, now_ns: int) -> str:
+        """Handle a host's silence; return why the host is lost, and an empty text where its job waits for it."""
+        doubts = job.doubts.get(host, 0)
+        if doubts < MAX_DOUBTS and (why := self._why_slow(host, lease_ns, now_ns)):
+            job.doubts[host] = doubts + 1
+            self._jobs.counts.verdicts_deferred += 1
+            self._jobs.leases.renew((job.number, host), now_ns)
+            _log.warning("job %d: %s is silent, but %s: it is not taken for lost yet", job.number, job.named(host), why)
+            return ""
+        self._jobs.counts.leases_expired += 1
+        silent_ns = (1 + job.doubts.pop(host, 0)) * lease_ns
+        if job.must_wait_for(host):
+            job.silent[host] = now_ns - silent_ns
+            self._moves.begin(job.number, now_ns, why=f"{job.named(host)} is silent")
+            return ""
+        return f"{job.named(host)} was silent for {silent_ns / 1e9:g} s"
 
     def _why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
         return "" if self._paths is None else self._paths.why_slow(host, lease_ns, now_ns)
@@ -133,16 +142,20 @@ class JobMembers:
     def remove_departed(self, now_ns: int) -> None:
         """Process hosts that have left: end jobs without workers, continue those in which a host waits."""
         for number, job in list(self._jobs.items()):
-            left = {host: f"{job.named(host)} has left" for host in sorted(job.left - job.gone.keys())}
-            if not left:
-                continue
-            if job.left.issuperset(job.active):
-                self._jobs.remove(number)
-            elif job.someone_waits and job.spec.policy is not FailurePolicy.CONTINUE and job.ranks.keys() & left:
-                who = ", ".join(job.named(host) for host in left if host in job.ranks)
-                policy = job.spec.policy.value
-                self._jobs.abort(
-                    number, f"{who} left the job, others wait for sums, and the job's policy is to {policy}"
-                )
-            elif job.move is not None or job.someone_waits or job.spec.server in left:
-                self._moves.go_without(job, left, now_ns)
+            with self._jobs.failing_alone(number):
+                self._remove_departed_of(job, now_ns)
+
+    def _remove_departed_of(self, job: RunningJob, now_ns: int) -> None:
+        left = {host: f"{job.named(host)} has left" for host in sorted(job.left - job.gone.keys())}
+        if not left:
+            return
+        if job.left.issuperset(job.active):
+            self._jobs.remove(job.number)
+        elif job.someone_waits and job.spec.policy is not FailurePolicy.CONTINUE and job.ranks.keys() & left:
+            who = ", ".join(job.named(host) for host in left if host in job.ranks)
+            policy = job.spec.policy.value
+            self._jobs.abort(
+                job.number, f"{who} left the job, others wait for sums, and the job's policy is to {policy}"
+            )
+        elif job.move is not None or job.someone_waits or job.spec.server in left:
+            self._moves.go_without(job, left, now_ns)

@@ -114,10 +114,11 @@ class Migrator:
         """Begin a new generation of each job that is stuck."""
         if self.options.stuck_ns is None:
             return
-        for number, job in self._jobs.items():
-            if job.move is None and (stuck := job.stuck(self.options.stuck_ns)):
-                _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
-                self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
+        for number, job in list(self._jobs.items()):
+            with self._jobs.failing_alone(number):
+                if job.move is None and (stuck := job.stuck(self.options.stuck_ns)):
+                    _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
+                    self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
 
     def update_topology(self, lost: Collection[str], now_ns: int) -> None:
         """Adapt all jobs to a changed fabric: they keep their trees if they can, and else move.
@@ -126,17 +127,22 @@ class Migrator:
             lost: Names of the switches that are lost.
             now_ns: Present time.
         """
-        for job in self._jobs.values():
-            plan = job.plan
-            try:
-                job.plan = replace(self._planner.plan(plan.spec, plan.placement, plan.generation), pacing=plan.pacing)
-            except PlanError:
-                used = sorted({*lost} & {*plan.switches, plan.placement.root})
-                why = f"{', '.join(used)} is lost" if used else "the links that are left do not carry its tree"
-                if job.move is None:
-                    self._begin(job, why, now_ns)
-                elif job.move.phase is MigrationPhase.RESUMING:
-                    job.renew = why
+        for job in list(self._jobs.values()):
+            with self._jobs.failing_alone(job.number):
+                self._plan_again(job, lost, now_ns)
+
+    def _plan_again(self, job: RunningJob, lost: Collection[str], now_ns: int) -> None:
+        """Keep the job's tree in the changed fabric if possible, and else begin a move."""
+        plan = job.plan
+        try:
+            job.plan = replace(self._planner.plan(plan.spec, plan.placement, plan.generation), pacing=plan.pacing)
+        except PlanError:
+            used = sorted({*lost} & {*plan.switches, plan.placement.root})
+            why = f"{', '.join(used)} is lost" if used else "the links that are left do not carry its tree"
+            if job.move is None:
+                self._begin(job, why, now_ns)
+            elif job.move.phase is MigrationPhase.RESUMING:
+                job.renew = why
 
     def renew(self, restarted: Iterable[str]) -> None:
         """Start a new generation of each job that uses these switches, which have restarted with empty registers.
@@ -310,13 +316,18 @@ class Migrator:
         into the switches, then the hosts' Resumes. Moves that are due begin.
         """
         for job in list(self._jobs.values()):
-            if job.move is None and job.renew:
-                self._begin(job, job.renew, now_ns)
-            if self._exchange(job, now_ns) and await self._plan_next(job, now_ns):
-                if troubles := await write(job.plan.switches):
-                    self._try_later(job, troubles, now_ns)
-                else:
-                    self._resume(job, now_ns)
+            due = False
+            with self._jobs.failing_alone(job.number):
+                if job.move is None and job.renew:
+                    self._begin(job, job.renew, now_ns)
+                due = self._exchange(job, now_ns) and await self._plan_next(job, now_ns)
+            if due:
+                troubles = await write(job.plan.switches)  # of all jobs
+                with self._jobs.failing_alone(job.number):
+                    if troubles:
+                        self._try_later(job, troubles, now_ns)
+                    else:
+                        self._resume(job, now_ns)
 
     def _exchange(self, job: RunningJob, now_ns: int) -> bool:
         """Put what is due to be said to its hosts into the outbox; whether the switches are to be written now."""

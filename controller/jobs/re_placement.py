@@ -25,7 +25,7 @@ from typing import Any, Final
 from ...topologies.model import Endpoint
 from ..congestion.window_controller import WindowController
 from ..decisions import Decisions
-from ..errors import ControllerError
+from ..errors import ControllerError, described
 from ..placement import Placement
 from ..placement.model.loads import LinkLoad
 from ..planning.improvement import Improvement, saved_together
@@ -122,9 +122,15 @@ class RePlacementScheduler:
                 self._to_consider.append(None)
         while self._to_consider:
             whom = self._to_consider.popleft()
-            question = self._evaluate_all(now_ns) if whom is None else self._evaluate_job(whom, now_ns)
+            whose = "all jobs stay" if whom is None else f"job {whom} stays"
+            try:
+                question = self._evaluate_all(now_ns) if whom is None else self._evaluate_job(whom, now_ns)
+            except ControllerError:
+                raise
+            except Exception as error:  # noqa: BLE001 (of a strategy, perhaps a user's file)
+                self._note_unexpected(whose, error)
+                continue
             if question is not None:
-                whose = "all jobs stay" if whom is None else f"job {whom} stays"
                 self._deciding = self._decisions.begin(question[0]), question[1], whose
                 if self._deciding[0].done():
                     self._apply(now_ns)
@@ -137,6 +143,15 @@ class RePlacementScheduler:
             then(future.result(), now_ns)
         except ControllerError as error:
             _log.warning("%s where %s: %s", whose, "they are" if whose.startswith("all") else "it is", error)
+        except Exception as error:  # noqa: BLE001 (likewise)
+            self._note_unexpected(whose, error)
+
+    def _note_unexpected(self, whose: str, error: Exception) -> None:
+        """Log a decision that failed by a fault of the strategy or of this code; raise it where none is contained."""
+        if not self._jobs.contains_failures:
+            raise error
+        _log.error("%s in place, for the decision failed: %s", whose, described(error))
+        _log.debug("%s in place", whose, exc_info=error)
 
     # --- readings ---
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...topologies.errors import TopologyError
 from ...topologies.model import Topology
 from ...wire.control import Abort
-from ..errors import NoSuchJob
+from ..errors import ControllerError, NoSuchJob, described
 from ..leases import Leases
 from ..options import Message
 from ..planning.planner import Planner
@@ -41,7 +43,15 @@ class EventCounts:
 class JobRegistry(Mapping[int, RunningJob]):
     """The running jobs, by number. A number that none of them has raises NoSuchJob."""
 
-    def __init__(self, topology: Topology, planner: Planner, lease_ns: int | None, journal: Journal) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        planner: Planner,
+        lease_ns: int | None,
+        journal: Journal,
+        *,
+        contains_failures: bool = False,
+    ) -> None:
         self.aborted: dict[int, str] = {}
         """Reasons of aborted jobs, by number."""
         self.outbox: list[Message] = []
@@ -52,6 +62,8 @@ class JobRegistry(Mapping[int, RunningJob]):
         self.leases = Leases[tuple[int, str]](lease_ns)
         """The leases of hosts, each by the number of its job and its own name."""
         self.journal = journal
+        self.contains_failures = contains_failures
+        """True if an unexpected exception in work for one job ends that job alone (`failing_alone`)."""
         self._jobs: dict[int, RunningJob] = {}
         self._topology = topology
         self._planner = planner
@@ -131,6 +143,27 @@ class JobRegistry(Mapping[int, RunningJob]):
             del self.aborted[next(iter(self.aborted))]
         self.counts.aborted += 1
         self.remove(number)
+
+    @contextmanager
+    def failing_alone(self, number: int) -> Iterator[None]:
+        """Context of work for one job: an unexpected exception aborts that job, and the others go on.
+
+        Errors of the controller and of the fabric's description pass, since callers handle them; without
+        `contains_failures` all do.
+        """
+        try:
+            yield
+        except (ControllerError, TopologyError):
+            raise
+        except Exception as error:
+            if not self.contains_failures:
+                raise
+            why = f"the controller failed at this job: {described(error)}"
+            _log.debug("job %d: %s", number, why, exc_info=error)
+            if number in self:
+                self.abort(number, why)
+            else:
+                _log.error("job %d, which has ended: %s", number, why)
 
     # --- persistent state, and messages to hosts ---
 

@@ -6,6 +6,7 @@ the job's end. Until a job starts its hosts have no plan and no part in moves: t
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import secrets
@@ -338,7 +339,15 @@ class Seating:
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
         """Schedule an action for a job that may have ended before its turn comes."""
-        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
+
+        async def act(now_ns: int) -> None:
+            if job in self._controller.jobs:
+                with self._controller.jobs.failing_alone(job):
+                    result = action(now_ns)
+                    if inspect.isawaitable(result):
+                        await result
+
+        self._runner.post(act)
 
     def deliver(self, message: Message) -> None:
         """Deliver the controller's message to a host."""

@@ -122,6 +122,7 @@ async def live_fabric(
                 together=STRATEGIES[strategy].jointly,
                 order=order,
                 decide_aside=True,
+                contains_failures=True,
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,
                 stuck_ns=lease_ns,

@@ -22,6 +22,9 @@ from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.errors import ControllerError, NoSuchJob, OutOfMemory, PlanError
 from weir.controller.int_config.settings import IntConfig
+from weir.controller.jobs.job import RunningJob
+from weir.controller.jobs.membership import JobMembers
+from weir.controller.jobs.migrator import Migrator
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec, fabric_state, round_bytes, rounds_of_step
@@ -32,7 +35,7 @@ from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
 from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
-from weir.wire.control import Held, Pacing, Pause, Resume, WorkerPlan
+from weir.wire.control import Abort, Held, Pacing, Pause, Resume, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
 
 FABRIC = leaf_spine(2, 2, 2, slots=128)
@@ -672,3 +675,103 @@ async def test_a_controller_needs_a_session_with_every_switch(rig: ControllerRig
         )
     with raises(ControllerError, place="options", value=(0, 0.15)):
         ControllerOptions(probe_period_ns=0)
+
+
+CONTAINED = replace(OPTIONS, contains_failures=True, stuck_ns=50 * MS)
+
+
+def failing_for(number: int, monkeypatch: pytest.MonkeyPatch, kind: type, method: str) -> None:
+    """Plant an exception in a method of one job, or of a job's number."""
+    whole = getattr(kind, method)
+
+    def planted(self: object, job: RunningJob | int, *arguments: object) -> object:
+        if number == (job if isinstance(job, int) else job.number):
+            raise ZeroDivisionError("planted")
+        return whole(self, job, *arguments)
+
+    monkeypatch.setattr(kind, method, planted)
+
+
+@pytest.mark.parametrize("rig", [CONTAINED], indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(Migrator, "_exchange"), (Migrator, "_plan_again"), (JobMembers, "_remove_departed_of"), (RunningJob, "stuck")],
+)
+async def test_an_unexpected_exception_in_work_for_a_job_ends_that_job_alone(
+    rig: ControllerRig, kind: type, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    controller = rig.controller
+    for number in (4, 5):
+        await controller.admit(JobSpec(number, ("h1", "h3")), 0)
+    if kind is RunningJob:
+        broken = controller.jobs[4]
+        monkeypatch.setattr(kind, method, lambda self, _: 1 // 0 if self is broken else [])
+    else:
+        failing_for(4, monkeypatch, kind, method)
+    if method == "_plan_again":
+        await controller.reroute(controller.planner.routes)
+    messages = await controller.tick(1)
+    assert controller.jobs.keys() == {5}
+    assert [(message.host, message.job) for message in messages if isinstance(message.content, Abort)] == [
+        ("h1", 4),
+        ("h3", 4),
+    ]
+    (logged,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
+    assert "ZeroDivisionError" in logged.getMessage()
+    assert logged.exc_info is None
+    await controller.tick(2)
+    assert await controller.verify() == {}, "nothing of the job is left in switches"
+    controller.moves.begin(5, 3)
+    assert [message.job for message in await controller.tick(4)] == [5, 5]
+
+
+@pytest.mark.parametrize("rig", [OPTIONS], indirect=True)
+async def test_without_containment_an_unexpected_exception_passes(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in virtual time ends by a fault of its own code."""
+    await rig.controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    failing_for(4, monkeypatch, Migrator, "_exchange")
+    with pytest.raises(ZeroDivisionError):
+        await rig.controller.tick(1)
+    assert rig.controller.jobs.keys() == {4}
+
+
+@pytest.mark.parametrize("rig", [replace(CONTAINED, decide_aside=True)], indirect=True)
+async def test_jobs_stay_in_place_if_their_strategy_fails_unexpectedly(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user's file, perhaps: an admission fails without a trace, and a decision leaves the job as it is."""
+    controller = rig.controller
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: _busy(0.5))
+    monkeypatch.setattr(rig.strategy, "place", lambda problem, rng: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        await controller.admit(JobSpec(5, ("h1", "h2")), 0)
+    async with asyncio.timeout(60):
+        now_ns = 0
+        while "job 4 stays in place" not in caplog.text:
+            now_ns += 100 * MS
+            await controller.tick(now_ns)
+            await asyncio.sleep(0.001)
+    assert controller.jobs.keys() == {4}
+    assert await controller.verify() == {}
+
+
+@pytest.mark.parametrize("rig", [replace(CONTAINED, apply_order=True)], indirect=True)
+async def test_jobs_keep_their_places_if_their_order_fails_unexpectedly(
+    rig: ControllerRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = rig.controller
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    await controller.tick(1)
+    before = controller.order.rankings(1)[4]
+    controller.order.order = replace(controller.order.order, compute=Mock(side_effect=ZeroDivisionError))
+    await controller.admit(JobSpec(5, ("h1", "h3")), 0)
+    await controller.tick(2)
+    assert controller.order.rankings(2) == {4: before}
+    await controller.finish(4)
+    await controller.tick(3)
+    assert controller.order.rankings(3) == {}
+    assert "ZeroDivisionError" in caplog.text

@@ -131,6 +131,7 @@ async def rig(
     placed_by: str = "ps",
     journal: Path | None = None,
     order: str = "fair",
+    contains_failures: bool = False,
 ) -> AsyncIterator[ServiceRig]:
     """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name. Without a
     journal nothing is stored.
@@ -139,7 +140,13 @@ async def rig(
         stored = None if journal is None else stack.enter_context(JournalFile(journal))
         switches = await stack.enter_async_context(fake_switches(node.name for node in topology.switches))
         sessions = await stack.enter_async_context(open_sessions(topology, switches, ANSWER_S))
-        options = ControllerOptions(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns, order=order)
+        options = ControllerOptions(
+            probe_period_ns=10**12,
+            solve_period_ns=0,
+            lease_ns=lease_ns,
+            order=order,
+            contains_failures=contains_failures,
+        )
         controller = Controller(
             topology,
             Routes(topology),

@@ -1052,3 +1052,24 @@ async def test_a_socket_that_others_can_replace_is_not_served(tmp_path: Path, mo
         claim_path(address)
     folder.chmod(0o1777)  # as the folder for temporary files
     claim_path(address)
+
+
+async def test_a_host_message_on_which_the_controller_fails_ends_that_job_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with rig(contains_failures=True) as service:
+        broken, other = [await service.register(workers=WORKERS) for _ in range(2)]
+        heartbeat = service.controller.members.heartbeat
+
+        def planted(job: int, *arguments: Any, **options: Any) -> None:
+            if job == broken.job:
+                raise ZeroDivisionError("planted")
+            heartbeat(job, *arguments, **options)
+
+        monkeypatch.setattr(service.controller.members, "heartbeat", planted)
+        hosts = [await service.joined(broken, rank) for rank in range(2)]
+        for host in hosts:
+            assert "ZeroDivisionError" in (await host.hear("abort")).reason
+        assert [job.job for job in await service.jobs()] == [other.job]
+        for host in [await service.joined(other, rank) for rank in range(2)]:
+            assert await host.hear("worker_plan")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..experiments.errors import Interrupted
+from ..topologies.mininet.processes import run_until_ended
 from .console import NOTES, counted
 from .fabric_options import log_what_matters
 
@@ -78,7 +78,7 @@ def search(
     with counted(loaded.name, total) as progressed:
         try:
             outcome = (
-                asyncio.run(run_as_processes(loaded, progressed)) if processes else run_searches(loaded, progressed)
+                run_until_ended(run_as_processes(loaded, progressed)) if processes else run_searches(loaded, progressed)
             )
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing is kept") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -97,21 +98,36 @@ def execute(
             if not began or not began[0].results:
                 raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
             complete = began[0].only_complete()
-            raise _interrupted(complete, _keep(complete, folder, out, watch)) from None
-        kept = _keep(record, folder, out, watch)
+            raise _interrupted(complete, _keep(complete, folder, out, watch, end), end) from None
+        kept = _keep(record, folder, out, watch, end)
         if end.asked:  # while it was written
-            raise _interrupted(record, kept)
+            raise _interrupted(record, kept, end)
         return record, kept
 
 
-def _interrupted(complete: RunRecord, kept: Path) -> Interrupted:
+def _interrupted(complete: RunRecord, kept: Path, end: End) -> Interrupted:
     done = ", ".join([*complete.config.strategies, *(f"mode {result.mode}" for result in complete.modes)])
-    return Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}")
+    without = "" if (kept / page.NAME).exists() or not _is_hurried(end) else ", without its page"
+    return Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}{without}")
 
 
-def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Path:
-    """Write the record and its page, with the history; return their folder."""
+class _PageGivenUp(Exception):
+    """The page is not drawn to its end."""
+
+
+def _is_hurried(end: End) -> bool:
+    """Return whether there is no time for a page: a system kills soon after SIGTERM, and a user waits after Ctrl-C."""
+    return end.asked and end.by is not signal.SIGINT
+
+
+def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None, end: End) -> Path:
+    """Write the record and its page, with the history; return their folder. Without time for it there is no page."""
     from .records.drawing import draw_fabric
+
+    def draw(result: StrategyResult, phase: PlacementPhase, *, upright: bool) -> str:
+        if _is_hurried(end):
+            raise _PageGivenUp
+        return draw_fabric(record.config, result, phase, upright=upright)
 
     try:
         record.save(folder)
@@ -123,7 +139,10 @@ def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Pa
         ) from None
     try:
         seen = [] if watch is None else watch.seen()
-        page.write(record, folder, partial(draw_fabric, record.config), seen)
+        if not _is_hurried(end):
+            page.write(record, folder, draw, seen)
+    except _PageGivenUp:
+        pass
     except Exception as error:
         kept = keep_folder(folder, out, record.config.name)
         if isinstance(error, OSError):

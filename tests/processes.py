@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,12 @@ def left_with(mark: str) -> list[str]:
     while (found := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has a handler for this signal."""
+    words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(words.get("SigCgt", "0"), 16) >> (number - 1) & 1)
 
 
 def tcp_listeners(pid: int) -> set[str]:

@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from ..abi import PACKET, InstanceType
 from ..bmv2.document import Checksum, Document
+from ..interruption import check
 from .actions import emit_primitive
 from .control import emit_control
 from .deparser import emit_deparser
@@ -28,16 +29,20 @@ def compile_program(document: Document, layout: Layout) -> bytes:
 
     Raises `UnsupportedProgram`.
     """
+    check()
     module, machine = build_module(document, layout), host_machine()
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
+    check()
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.slp_vectorization = True
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
+    check()
     builder.getModulePassManager().run(parsed, builder)
+    check()
     return bytes(machine.emit_object(parsed))
 
 

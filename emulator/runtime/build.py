@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 
 from .. import cache
 from ..compiler.link import host_machine, link
+from ..interruption import checked_in_numba
 
 EntryFunction = Callable[[int, int], int]
 
@@ -74,7 +75,8 @@ def native_entry(module: str, sources: Sequence[Path]) -> EntryFunction:
 def _compile(entry: Any) -> bytes:
     from numba import int64  # heavy, and not needed once the code is on disk
 
-    entry.compile((int64, int64))
+    with checked_in_numba():
+        entry.compile((int64, int64))
     (compiled,) = entry.overloads.values()
     # Numba links all that the function calls into one module and optimises it as a whole.
     module = llvm.parse_assembly(str(compiled.library._final_module))

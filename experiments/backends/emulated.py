@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...controller.p4runtime.session import SwitchSession
+from ...emulator import interruption
 from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
 from ...emulator.port import MinimumShare
@@ -26,6 +27,7 @@ from ...emulator.switch import Switch
 from ...p4src import json_of
 from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number
+from ...topologies.mininet.processes import is_ending
 from ...topologies.mininet.scratch import scratch_folder
 from ...topologies.targets import Target
 from ...wire.frames import BULK_PRIORITY, JOB_CLASSES, encapsulate
@@ -33,6 +35,8 @@ from ...wire.int_shim import Presence
 from ..config.background import DISCARD_PORT
 from ..config.fabric import refuse_chips
 from .sessions import open_sessions
+
+interruption.is_asked_to_end = is_ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from .report import (
     telemetry_lines,
 )
 
+NAME: Final = "index.html"
+"""Name of the page in a record's folder."""
 _SHOWN_PHASES: Final = 4
 _SECTIONS: Final = {
     "throughput": (
@@ -112,7 +114,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         configuration=html.escape(_yaml(record.config.model_dump(mode="json"))),
         versions=html.escape(_yaml(record.versions)),
     )
-    path = folder / "index.html"
+    path = folder / NAME
     _write(path, page)
     return path
 

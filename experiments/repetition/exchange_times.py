@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from ...hosts import Compression
+from ...topologies.mininet.processes import run_until_ended
 from ..backends.virtual_time import Cluster
 from ..config import RunConfig
 
@@ -27,7 +27,7 @@ def switch_sum_s(config: RunConfig, numbers: int, codec: str = "", options: Mapp
     Raises:
         ExperimentError: The run cannot be started.
     """
-    return asyncio.run(_switch_sum_s(config, numbers, codec, options or {}))
+    return run_until_ended(_switch_sum_s(config, numbers, codec, options or {}))
 
 
 async def _switch_sum_s(config: RunConfig, numbers: int, codec: str, options: Mapping[str, Any]) -> float:

@@ -8,20 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from weir.cli import main as command
+from weir.tests.processes import handles
 from weir.topologies.mininet.processes import is_ending, run_until_ended
 
 _TOP = "import sys; sys.argv = ['weir', 'top', sys.argv[1]]; from weir.cli.main import main; main()"
-
-
-def _handles(pid: int, number: signal.Signals) -> bool:
-    """Return whether a process has a handler for this signal."""
-    words = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return bool(int(words["SigCgt"], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -57,7 +51,7 @@ def test_a_command_runs_within_one_handler_of_signals(number: signal.Signals, mo
 def test_top_ends_by_a_signal_while_it_waits_for_a_page() -> None:
     words = ["env", "--default-signal=HUP,INT,TERM", sys.executable, "-c", _TOP, "http://127.0.0.1:9"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while not _handles(process.pid, signal.SIGTERM):
+        while not handles(process.pid, signal.SIGTERM):
             assert process.poll() is None, "it has ended by itself"
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)

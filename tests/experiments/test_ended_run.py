@@ -48,6 +48,7 @@ def hooked(*arguments):
 
 page.write = hooked
 """
+_CTRL_C = _PAGE.replace("SIGTERM", "SIGINT")
 
 _MAIN = """
 import sys
@@ -58,15 +59,23 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("hook", "complete"), [(_POLLER, 0), pytest.param(_PAGE, 2, marks=pytest.mark.long)], ids=["poller", "page"]
+    ("hook", "complete", "pages"),
+    [
+        (_POLLER, 0, 0),
+        pytest.param(_PAGE, 2, 0, marks=pytest.mark.long),
+        pytest.param(_CTRL_C, 2, 1, marks=pytest.mark.long),
+    ],
+    ids=["poller", "page", "ctrl-c"],
 )
-def test_a_signal_ends_a_run_and_keeps_what_is_complete(tmp_path: Path, hook: str, complete: int) -> None:
+def test_a_signal_ends_a_run_and_keeps_what_is_complete(tmp_path: Path, hook: str, complete: int, pages: int) -> None:
+    """SIGTERM leaves no time to draw the page, which takes seconds; after Ctrl-C it is drawn."""
     file, out = tmp_path / "run.yaml", tmp_path / "runs"
     file.write_text(_RUN)
-    words = [sys.executable, "-c", hook + _MAIN, str(file), str(out)]
+    words = ["env", "--default-signal=INT", sys.executable, "-c", hook + _MAIN, str(file), str(out)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     kept = [len(RunRecord.load(folder).results) for folder in out.iterdir()]
     assert kept == ([complete] if complete else [])
+    assert len(list(out.glob("*/index.html"))) == pages
     assert done.stderr.splitlines()[-1].startswith("weir: interrupted; ")

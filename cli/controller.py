@@ -194,16 +194,12 @@ def controller(
 
     Prints the queue bounds whenever they change.
     """
-    from ..controller.congestion.bound_log import PROMISES
     from ..controller.placement.strategies import description
     from ..controller.scheduling.orders import ORDERS
-    from ..controller.service.service import check_listening
     from ..topologies import load_topology
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    if not NOTES.quiet:
-        logging.getLogger(PROMISES).setLevel(logging.INFO)
-    description(strategy)  # before anything is spoken to
+    _start_log()
+    description(strategy)  # unknown names are refused before any switch is contacted
     ORDERS.describe(order)
     topology = load_topology(file)
     settings = _Settings(
@@ -230,11 +226,38 @@ def controller(
         web=web,
         history=history,
     )
-    if take_over and journal is None:
+    _check(settings)
+    _serve_until_ended(settings)
+
+
+def _start_log() -> None:
+    """Log warnings and, unless `weir -q` was given, queue bounds."""
+    from ..controller.congestion.bound_log import PROMISES
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if not NOTES.quiet:
+        logging.getLogger(PROMISES).setLevel(logging.INFO)
+
+
+def _check(settings: _Settings) -> None:
+    """Refuse options that contradict each other, before any switch is contacted.
+
+    Raises:
+        ExperimentError: --take-over without --journal, or a period of 0.
+        ControllerError: The address to listen at is open to others, without consent.
+    """
+    from ..controller.service.service import check_listening
+
+    if settings.take_over and settings.journal is None:
         raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
-    if settings.lease_ns == 0 or settings.probe_ns == 0:
-        raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
-    check_listening(settings.listen, settings.tls, allow_anyone=allow_anyone)  # before switches are contacted
+    for option, period_ns, example in (("--lease", settings.lease_ns, "2s"), ("--probe", settings.probe_ns, "100ms")):
+        if period_ns == 0:
+            raise ExperimentError(f"0 is not allowed; write it like {example}", place=option, value=0)
+    check_listening(settings.listen, settings.tls, allow_anyone=settings.allow_anyone)
+
+
+def _serve_until_ended(settings: _Settings) -> None:
+    """Serve jobs until Ctrl-C or SIGTERM."""
     try:
         run_until_ended(_serve(settings))
     except (KeyboardInterrupt, SystemExit) as ended:
@@ -244,7 +267,7 @@ def controller(
 
 
 def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
-    """Raises ExperimentError."""
+    """Return the settings of a congestion file, or the defaults. Raises ExperimentError."""
     from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
     from ..experiments.config.congestion import ControllerCongestion
 
@@ -254,7 +277,7 @@ def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
 
 
 def _watching(file: Path, topology: Topology) -> IntConfig:
-    """Raises ExperimentError."""
+    """Return the telemetry settings of a file. Raises ExperimentError."""
     from ..experiments.config.telemetry import TelemetryConfig
 
     return TelemetryConfig.load(file).watching(topology, str(file))
@@ -373,7 +396,7 @@ async def _serve(settings: _Settings) -> None:
 
 
 def _receive_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
-    """Let switches' reports come to this port: into the links' state as they come, and before every decision."""
+    """Receive switches' reports at this port, as they arrive and before every decision."""
     from ..controller.telemetry.collector import ReportCollector
     from ..controller.telemetry.report_socket import ReportSocket
 
@@ -414,8 +437,12 @@ async def _open_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFi
 
 
 async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[str]) -> None:
-    """Wait for the turn at every switch: another controller may rule. One that does not answer is waited for, but not
-    for long; one that was lost before, not at all. Raises ExperimentError where none answers.
+    """Wait until this controller may write to every switch that answers.
+
+    Another controller may have control. A switch that does not answer gets `_SILENT_S` seconds; one in `lost`, none.
+
+    Raises:
+        ExperimentError: No switch answers.
     """
     silent = [name for name, session in sessions.items() if not session.is_up]
     if gone := [name for name in silent if name in lost]:

@@ -58,6 +58,8 @@ ALONE: Final = [
     "weir topology check FILE",
     "weir topology draw FILE fabric.svg",
     "weir topology draw topologies/fat_tree.yaml fabric.svg",
+    "weir topology fat-tree tree.yaml",
+    "weir topology leaf-spine leaves.yaml",
 ]
 """Lines that need nothing and end by themselves."""
 QUICK: Final = [

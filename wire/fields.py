@@ -131,7 +131,7 @@ FIELDS: Final = in_order(
         "checksum",
         16,
         FieldReduction.NONE,
-        "Internet checksum of the header's bytes, made anew by every node",
+        "Internet checksum of the header's bytes, computed again by every node",
     ),
     HeaderField("weight", 32, FieldReduction.ADD, "samples behind this gradient"),
     HeaderField(

@@ -231,7 +231,16 @@ def job_plan(
 ) -> JobPlan:
     """Lay one job on the fabric. Workers that the placement leaves out are lost and get no plan.
 
-    Raises PlanError where the placement is no tree over the job's hosts, or asks too much of a node.
+    Args:
+        topology: Fabric.
+        routes: Its IP routes.
+        spec: Request for the job.
+        placement: Tree over the job's hosts.
+        generation: Number of the plan, 1…255.
+        allotments: Slots that the job has in each switch of the tree.
+
+    Raises:
+        PlanError: The placement is no tree over the job's hosts, or asks too much of a node.
     """
     if not 0 < generation < GENERATIONS:
         raise PlanError(
@@ -239,6 +248,38 @@ def job_plan(
         )
     tree = _tree(topology, spec, placement)
     streams = streams_of(routes, spec.workers, placement.edges)
+    switches = _switch_states(topology, routes, spec, generation, tree, allotments)
+    trips = _round_trips(topology, routes, placement, tree)
+    return JobPlan(
+        spec,
+        generation,
+        placement,
+        switches,
+        _worker_plans(topology, spec, placement, generation, tree),
+        _server_plan(topology, spec, placement, generation, tree),
+        streams,
+        max_streams_of(routes, placement.edges),
+        max_copies_of(routes, placement.edges),
+        trips.slowest_ns,
+        trips.by_link_ns,
+        trips.hops,
+        quickest_round_trip_ns=trips.quickest_ns,
+    )
+
+
+def _switch_states(
+    topology: Topology,
+    routes: Routes,
+    spec: JobSpec,
+    generation: int,
+    tree: _Tree,
+    allotments: Mapping[str, Allotment],
+) -> dict[str, SwitchState]:
+    """Return the job's entries and groups in each switch that sums.
+
+    Raises:
+        PlanError: A switch has no slots for the job, or its entries exceed a limit of the switch.
+    """
     switches: dict[str, SwitchState] = {}
     for node in tree.children:
         if topology.is_switch(node):
@@ -249,9 +290,21 @@ def job_plan(
             items = _node_items(topology, routes, spec, generation, node, tree, allotments[node])
             check_items(topology.switch(node), items)
             switches[node] = SwitchState.of(items)
+    return switches
+
+
+def _member_addresses(topology: Topology, placement: Placement) -> tuple[int, ...]:
+    """Return the IPv4 addresses of the workers that take part."""
+    return tuple(int(topology.node(name).address) for name in placement.aggregators)
+
+
+def _worker_plans(
+    topology: Topology, spec: JobSpec, placement: Placement, generation: int, tree: _Tree
+) -> dict[str, WorkerPlan]:
+    """Return the plan of each worker that takes part, without its pacing."""
     lanes, presents = lanes_of(topology), support_present(topology)
-    members = tuple(int(topology.node(name).address) for name in placement.aggregators)
-    workers = {
+    members = _member_addresses(topology, placement)
+    return {
         name: WorkerPlan(
             job=spec.job,
             generation=generation,
@@ -268,51 +321,63 @@ def job_plan(
         )
         for name, node in placement.aggregators.items()
     }
-    server = None
-    if spec.server is not None and placement.root == spec.server:
-        ranked = enumerate(tree.children[spec.server])
-        server = ServerPlan(
-            job=spec.job,
-            generation=generation,
-            slots=spec.slots,
-            children=tuple(
-                Child(1 << bit, int(topology.node(name).address), _workers_below(tree, name)) for bit, name in ranked
-            ),
-            workers=len(spec.workers),
-            lanes=lanes,
-            members=members,
-            key=spec.key,
-        )
+
+
+def _server_plan(
+    topology: Topology, spec: JobSpec, placement: Placement, generation: int, tree: _Tree
+) -> ServerPlan | None:
+    """Return the plan of the parameter server; None if a switch is the root."""
+    if spec.server is None or placement.root != spec.server:
+        return None
+    return ServerPlan(
+        job=spec.job,
+        generation=generation,
+        slots=spec.slots,
+        children=tuple(
+            Child(1 << bit, int(topology.node(name).address), _workers_below(tree, name))
+            for bit, name in enumerate(tree.children[spec.server])
+        ),
+        workers=len(spec.workers),
+        lanes=lanes_of(topology),
+        members=_member_addresses(topology, placement),
+        key=spec.key,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundTrips:
+    """Round trips of a job's workers to the root and back, in empty queues."""
+
+    slowest_ns: int
+    """Maximum over the workers, of a round with lanes."""
+    quickest_ns: int
+    """The same if all messages on the way up may be PRESENT."""
+    by_link_ns: dict[Endpoint, int]
+    """`JobPlan.round_trips_ns`."""
+    hops: int
+    """Maximum number of links on the way to the root and back."""
+
+
+def _round_trips(topology: Topology, routes: Routes, placement: Placement, tree: _Tree) -> _RoundTrips:
+    """Return the round trips of all workers that take part."""
     each = round_bytes(topology)
+    workers = list(placement.aggregators)
     trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
     quickest = {worker: ns for worker, (ns, _) in trips.items()}
-    if presents:  # they are small: a round returns earlier than one that all workers add lanes to
+    if support_present(topology):  # small messages: a round returns earlier than one that all workers add lanes to
         quickest = {
             worker: round_trip(topology, routes, tree.parent, worker, each, SCALE_ROUND_BYTES)[0] for worker in workers
         }
-    longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
     farthest: dict[str, int] = {}
     for worker, ns in quickest.items():
         for node, _ in way_up(worker, tree.parent):
             farthest[node] = max(farthest.get(node, ns), ns)
-    round_trips: dict[Endpoint, int] = {}
+    by_link: dict[Endpoint, int] = {}
     for child, parent in placement.edges:
         for link in _links_of(routes, child, parent):
-            round_trips[link] = min(farthest[child], round_trips.get(link, farthest[child]))
-    return JobPlan(
-        spec,
-        generation,
-        placement,
-        switches,
-        workers,
-        server,
-        streams,
-        max_streams_of(routes, placement.edges),
-        max_copies_of(routes, placement.edges),
-        longest,
-        round_trips,
-        hops,
-        quickest_round_trip_ns=max(quickest.values()),
+            by_link[link] = min(farthest[child], by_link.get(link, farthest[child]))
+    return _RoundTrips(
+        max(ns for ns, _ in trips.values()), max(quickest.values()), by_link, max(hops for _, hops in trips.values())
     )
 
 

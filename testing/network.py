@@ -57,11 +57,18 @@ class Network:
         seed: int = 1,
         folder: Path = Path(),
     ) -> None:
-        """`topology` is a fabric's file, or one that ships with Weir, or a Topology; None: one switch `s1` whose ports
-        1 … `ports` lead to the hosts `h1` …. `program` is BMv2 JSON, or P4 source where p4c is installed, for all
-        switches or for each by its name. Files are looked for in `folder`. `seed` fixes what is random.
+        """Make a fabric with a program in its switches.
 
-        Raises EmulatorError and TopologyError, which say what would be right.
+        Args:
+            topology: File of a fabric, name of one that ships with Weir, or Topology; None: one switch `s1` with hosts.
+            program: BMv2 JSON, or P4 source if p4c is installed, for all switches or for each by its name; None: none.
+            ports: Number of ports of `s1`, which lead to the hosts `h1` …, if `topology` is None.
+            seed: Seed of the fabric's random draws.
+            folder: Folder of files that are named without one.
+
+        Raises:
+            EmulatorError: The program is unknown, unsupported, or named for a switch that is missing.
+            TopologyError: The fabric is invalid.
         """
         self.topology = self._topology(topology, folder, ports)
         self._arrivals: dict[str, list[tuple[int, bytes]]] = {host.name: [] for host in self.topology.hosts}

@@ -48,7 +48,15 @@ class SwitchUnderTest:
     ) -> None:
         """Insert an entry: `add("ipv4_lpm", {"hdr.ipv4.dstAddr": "10.0.1.0/24"}, "ipv4_forward", {"port": 2})`.
 
-        `testing.entries` has the notation. Tables with ternary or range fields need a priority; the largest wins.
+        Args:
+            table: Name of the table, or an end of it that only one table has.
+            match: Value of each key field, in the notation of `testing.entries`.
+            action: Name of the action, or an end of it.
+            params: Value of each parameter.
+            priority: Priority; the largest wins. Tables with ternary or range fields need one.
+
+        Raises:
+            EmulatorError: A name or value is invalid, or the entry exists.
         """
         entries = self._state.tables[named("table", table, self._state.tables)]
         call = action_of(self._program, entries.schema, action, params or {})

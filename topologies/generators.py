@@ -147,7 +147,25 @@ def jellyfish(
     target: Target = BMV2,
     name: str = "jellyfish",
 ) -> Topology:
-    """Return a random regular graph of switches, each with `degree` links to others (Singla et al., NSDI 2012)."""
+    """Return a random regular graph of switches (Singla et al., NSDI 2012).
+
+    Args:
+        switches: Number of switches, 3…255.
+        degree: Number of links of each switch to others.
+        hosts_per_switch: Number of hosts at each switch.
+        seed: Seed of the draw.
+        rate_bps: Rate of every link in bit/s.
+        delay_ns: Delay of every link in ns.
+        loss: Probability that a link loses a frame.
+        queue_packets: Capacity of each egress queue in packets.
+        mtu: Maximum bytes of an IPv4 packet.
+        slots: Aggregation slots of each switch.
+        target: Kind of every switch.
+        name: Name of the fabric.
+
+    Raises:
+        TopologyError: A number is out of range, or `switches` · `degree` is odd.
+    """
     _check_count("switches", switches, 3, 255)
     _check_count("degree", degree, 2, switches - 1)
     if switches * degree % 2:
@@ -182,8 +200,24 @@ def random_fabric(
     target: Target = BMV2,
     name: str = "random",
 ) -> Topology:
-    """Return a fabric with `links` links between switches: a random spanning tree, and the rest between pairs drawn
-    at random.
+    """Return a fabric with a random spanning tree and further links between pairs drawn at random.
+
+    Args:
+        switches: Number of switches, 2…255.
+        links: Number of links between switches, from `switches` − 1 on.
+        hosts_per_switch: Number of hosts at each switch.
+        seed: Seed of the draw.
+        rate_bps: Rate of every link in bit/s.
+        delay_ns: Delay of every link in ns.
+        loss: Probability that a link loses a frame.
+        queue_packets: Capacity of each egress queue in packets.
+        mtu: Maximum bytes of an IPv4 packet.
+        slots: Aggregation slots of each switch.
+        target: Kind of every switch.
+        name: Name of the fabric.
+
+    Raises:
+        TopologyError: A number is out of range.
     """
     _check_count("switches", switches, 2, 255)
     _check_count("links", links, switches - 1, switches * (switches - 1) // 2)

@@ -46,8 +46,19 @@ class BalancedSampler:
         seed: int = 0,
         group: Any = None,
     ) -> None:
-        """`rows` are the data set's; `total` samples are shared among the ranks of `group` in each step. `model` tells
-        when the last of this rank's gradients is there: waiting for the others' is not in a step's time.
+        """Create the sampler of this rank; all ranks of the group do so with equal arguments.
+
+        Args:
+            rows: Number of rows of the data set.
+            total: Samples of a step, which the ranks share.
+            model: Model whose last gradient ends this rank's step: waiting for the others' is not in its time.
+            rule: Rule for sizes, "analytic" or "numeric".
+            predictor: Predictor of speeds, by name.
+            seed: Seed of the order of rows.
+            group: Process group; None: the default one.
+
+        Raises:
+            TrainingError: `total` is below the number of ranks, or above `rows`.
         """
         self._rank: int = dist.get_rank(group)
         self._ranks: int = dist.get_world_size(group)

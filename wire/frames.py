@@ -213,10 +213,27 @@ def encapsulate(
     ecn: ArrayLike = ECN_NOT_CAPABLE,
     ttl: ArrayLike = DEFAULT_TTL,
 ) -> NDArray[np.uint8]:
-    """Put Ethernet, IPv4 and UDP in front of each payload. (n, size) uint8 → (n, 42 + size) uint8.
+    """Put Ethernet, IPv4 and UDP in front of each payload.
 
-    Addresses (32 bits), MACs (48 bits), ports, DSCP, ECN and TTL are integers, each one for all rows or one per row.
-    Raises WireError where a packet would exceed the MTU of 1500.
+    All fields are integers, each one for all rows or one per row (n,).
+
+    Args:
+        payload: Payloads, uint8 (n, size).
+        source: IPv4 addresses of the senders.
+        destination: IPv4 addresses of the receivers.
+        source_mac: Ethernet addresses of the senders, 48 bits.
+        destination_mac: Ethernet addresses of the next hops, 48 bits.
+        source_port: UDP ports of the senders.
+        destination_port: UDP ports of the receivers.
+        dscp: Code points, 0…63.
+        ecn: ECN fields, 0…3.
+        ttl: Times to live, 0…255.
+
+    Returns:
+        Frames, uint8 (n, 42 + size).
+
+    Raises:
+        WireError: A packet would exceed the MTU of 1500.
     """
     rows, size = payload.shape
     total_length = IPV4_BYTES + UDP_BYTES + size

@@ -241,9 +241,26 @@ def probe_frame(
     dscp: int = DSCP_BULK,
     ttl: int = DEFAULT_TTL,
 ) -> bytes:
-    """Return one probe with an empty stack, ready to be sent as a packet-out. Addresses and MACs are integers.
+    """Return one probe with an empty stack, ready to be sent as a packet-out.
 
-    Raises WireError when a hop would push more than 31 words or the hop limit is not one of 8 bits.
+    Args:
+        source: IPv4 address of the sender, as an integer.
+        destination: IPv4 address of the receiver.
+        source_mac: Ethernet address of the sender, as an integer.
+        destination_mac: Ethernet address of the next hop.
+        source_port: UDP port of the sender.
+        instructions: INT instruction bitmap, 16 bits.
+        domain_instructions: Bitmap of the items of Weir's domain.
+        remaining_hops: Maximum number of hops that add metadata, 0…255.
+        payload: Bytes behind the INT header.
+        dscp: Code point, 0…63.
+        ttl: Time to live, 0…255.
+
+    Returns:
+        The frame, Ethernet header included.
+
+    Raises:
+        WireError: A hop would push more than 31 words, or the hop limit is not one of 8 bits.
     """
     header = md_header(PROBE_PORT, instructions, domain_instructions, remaining_hops=remaining_hops, flags=DISCARD)
     body = np.frombuffer(header + payload, np.uint8)[None]

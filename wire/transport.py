@@ -88,9 +88,22 @@ def packets(
     sequence: ArrayLike = 0,
     order: ArrayLike = 0,
 ) -> NDArray[np.uint8]:
-    """Put a header in front of each payload. (n, size) uint8 → (n, 28 + size) uint8, with a `check` of 0.
+    """Put a header with a `check` of 0 in front of each payload (docs/design.md §2.5).
 
-    `flags`, `sequence` and `order` are integers of any size, for all rows or (n,); they are taken modulo their fields.
+    `flags`, `sequence` and `order` are integers, one for all rows or one per row (n,).
+
+    Args:
+        payload: Payloads, uint8 (n, size).
+        kind: Type of all packets.
+        job: Number of the job, 1…65535.
+        epoch: Epoch of the sender.
+        peer_epoch: Epoch of the receiver; 0 in OPEN.
+        flags: Flags of each packet.
+        sequence: Place in the stream of any size; the field has it modulo 2³².
+        order: Number of transmissions before of any size; the field has it modulo 2³².
+
+    Returns:
+        Packets, uint8 (n, 28 + size).
     """
     rows, size = payload.shape
     out = np.empty((rows, HEADER_BYTES + size), np.uint8)

@@ -17,8 +17,15 @@ from .network_calculus import RateLatency, TokenBucket, delay_bound, output_curv
 def control_delay_ns(
     routes: Routes, senders: Iterable[str], destination: str, *, frame_bytes: int, period_ns: int, largest_bytes: int
 ) -> int:
-    """Return the longest that a frame of the class takes to a host, from any of the senders, each of which sends one
-    frame in a period. `largest_bytes`: of a frame of another class on any link.
+    """Return the maximum time of a frame of the control class to a host, in ns.
+
+    Args:
+        routes: IP routes of the fabric.
+        senders: Hosts that send one such frame in each period.
+        destination: Host that receives them.
+        frame_bytes: Bytes of such a frame.
+        period_ns: Period of each sender, in ns.
+        largest_bytes: Maximum bytes of a frame of another class, on any link.
     """
     topology, longest = routes.topology, 0
     senders = [sender for sender in senders if sender != destination]

@@ -77,11 +77,21 @@ def telemetry_cost(
     headers: Mapping[Endpoint, tuple[int, int]] | None = None,
     unread: int | None = None,
 ) -> TelemetryCost:
-    """Compute the cost since the controller began, `elapsed_ns` ago.
+    """Compute the bytes and packets of telemetry on links since the controller began.
 
-    Reports count with the mean length of received ones, on the present paths to the collector's host; with None they
-    are on no link. `headers`: packets with INT headers and bytes of these, by link; None: not counted. `unread`: see
-    `TelemetryCost.int_unread`.
+    Reports count with the mean length of received ones, on the present paths to the collector's host.
+
+    Args:
+        topology: Fabric.
+        routes: Its IP routes.
+        links: State of the links.
+        probes: Received probes.
+        reports: Received reports; None: switches send none.
+        collector: Host that receives reports; None: reports are on no link.
+        elapsed_ns: Time since the controller began, in ns.
+        forwarded: Packets that switches have forwarded; None: not counted.
+        headers: Packets with INT headers, and bytes of these headers, by link; None: not counted.
+        unread: Results without readable INT, as in `TelemetryCost.int_unread`.
     """
     load = np.zeros((len(links.links), 2))
     index = {link: at for at, link in enumerate(links.links)}

@@ -612,9 +612,20 @@ def round_trip(
     frame_bytes: int,
     up_bytes: int | None = None,
 ) -> tuple[int, int]:
-    """Return the propagation and store-and-forward in ns of one round, in frames of this size, from a worker to the
-    root and back, along the first of equals, and the links that it crosses. On the way up frames have `up_bytes`,
-    if given.
+    """Return the propagation and store-and-forward of one round from a worker to the root and back, in empty queues.
+
+    Of equal next hops the first is taken.
+
+    Args:
+        topology: Fabric.
+        routes: Its IP routes.
+        parents: Parent of each node of the job's tree.
+        worker: Host of the worker.
+        frame_bytes: Bytes of a frame.
+        up_bytes: Bytes of a frame on the way up; None: `frame_bytes`.
+
+    Returns:
+        Time in ns, and number of links that the round crosses.
     """
     total, hops = 0, 0
     sizes = (frame_bytes if up_bytes is None else up_bytes, frame_bytes)

@@ -96,8 +96,15 @@ class Planner:
         slack: float = 0.0,
         bound: int | None = None,
     ) -> None:
-        """`seed` is for strategies that draw. A tree in which a job begins may be slower than the best by the share
-        `slack` where it is simpler, for readings differ by chance. `bound`: packets that no queue is to exceed.
+        """Create the planner of a fabric without jobs.
+
+        Args:
+            topology: Fabric.
+            routes: Its IP routes.
+            strategy: Placement strategy.
+            seed: Seed of strategies that draw.
+            slack: Share by which a new job's tree may be slower than the best one if it is simpler, for noise.
+            bound: Limit of every queue in packets; None: no limit.
         """
         self.topology = topology
         self.memory = FabricMemory(topology)

@@ -91,13 +91,19 @@ async def live_fabric(
     seed: int = 1,
     heartbeats_at: str | None = None,
 ) -> AsyncIterator[LiveFabric]:
-    """A fabric, its controller and the service for jobs, until the end of the block: in Mininet where a kind of switch
-    is given (root), else emulated in this process.
+    """Run a fabric, its controller and the service for jobs until the end of the block.
 
-    `order` is the order of jobs that `weir jobs` shows. `heartbeats_at` is the host where heartbeats are taken that go
-    through the fabric; None: they do not.
+    Args:
+        topology: Fabric.
+        kind: Software of the switches in Mininet (root); None: emulated in this process.
+        strategy: Placement strategy, by name.
+        order: Order of jobs that `weir jobs` shows.
+        lease_ns: Time without heartbeats after which a host or switch is lost, in ns.
+        seed: Seed of the fabric's random draws.
+        heartbeats_at: Host that receives heartbeats through the fabric; None: they use the hosts' streams.
 
-    Raises ExperimentError, and the other packages' errors, where it cannot be started.
+    Raises:
+        ExperimentError: The machine lacks resources for it. Errors of the other packages pass.
     """
     placing = strategy_named(strategy)  # before anything is started
     check_resources(len(topology.hosts))

@@ -138,7 +138,20 @@ def shapes_of(layers: Sequence[int]) -> list[tuple[int, ...]]:
 def steps_to_accuracy(
     workload: Workload, accuracy: float, averaging: Averaging, rate: float, momentum: float, seed: int, limit: int
 ) -> int | None:
-    """Return the first step after which the held-out accuracy is reached; None if it is not within `limit` steps."""
+    """Train by SGD and return the first step after which the held-out accuracy is reached.
+
+    Args:
+        workload: Model and data.
+        accuracy: Accuracy to reach, 0…1.
+        averaging: Mean of the workers' gradients, possibly compressed.
+        rate: Learning rate.
+        momentum: Momentum of the optimiser.
+        seed: Seed of the order of samples.
+        limit: Maximum number of steps.
+
+    Returns:
+        Number of steps; None if `limit` steps do not suffice, or the weights are no longer finite.
+    """
     samples = Samples(workload.rows, (seed, 0))
     sizes = [SAMPLES] * WORKERS
     optimiser = make_optimiser("sgd", workload.layers, rate, momentum=momentum)

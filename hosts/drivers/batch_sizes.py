@@ -32,9 +32,18 @@ class BatchSizes:
         patience_s: float = PATIENCE_S,
         tls: Tls | None = None,
     ) -> None:
-        """The communicator is the job's; `control` is where the controller serves, and the token is of this worker's
-        seat. `samples` are a step's, of all workers together; `rule` and `size_step` as in `balance_request`.
-        No step waits longer than `patience_s` for the controller.
+        """Create the requests of one worker; the lowest living rank sends them for all.
+
+        Args:
+            communicator: Communicator of the job.
+            control: Address of the control service.
+            job: Number of the job.
+            token: Token of this worker's seat.
+            samples: Samples of a step, of all workers together.
+            rule: Rule for sizes, "analytic" or "numeric".
+            size_step: Samples that the numeric rule moves at once; 0: its default.
+            patience_s: Maximum wait of a step for the controller, in seconds.
+            tls: Certificates, if the service has TLS.
         """
         self._questions = BatchSizeClient(control, tls)
         self._job = job

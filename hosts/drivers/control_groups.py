@@ -32,11 +32,21 @@ class ControlGroups:
         timeout_s: float = 60.0,
         tls: Tls | None = None,
     ) -> None:
-        """`hosts` are the fabric's names of the world's workers, by rank; `slots` and `policy` those of a registration.
+        """Create the registrar. Groups have a switch as their root or, with `server`, a parameter server.
 
-        Groups have a switch as their root, or the parameter server on the host `server`: then `start_server` is given
-        each job and its server's token, such as to run `serve` on that host. Raises InvalidPlan for one of these two
-        without the other.
+        Args:
+            control: Address of the control service.
+            world: Membership in the job of all workers.
+            hosts: Names in the fabric of its workers, by rank.
+            server: Host of the groups' parameter server; None: a switch is the root.
+            start_server: Called with each job and its server's token, for instance to run `serve` on that host.
+            slots: Slots of each group in every switch, a power of two; 0: by rate and queue bound.
+            policy: Reaction of the groups to a lost worker: "continue", "wait" or "abort".
+            timeout_s: Maximum wait for a group's workers, in seconds.
+            tls: Certificates, if the service has TLS.
+
+        Raises:
+            InvalidPlan: One of `server` and `start_server` is given without the other.
         """
         if (server is None) != (start_server is None):
             raise InvalidPlan(

@@ -73,10 +73,20 @@ class MembershipStream:
         nic: str = "",
         reports: CallReports | None = None,
     ) -> None:
-        """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is;
-        `nic` is the host's path in an emulated fabric, if it is in one.
+        """Create the stream of one seat; nothing is sent yet.
 
-        Raises ControlRefused for a number, an address or TLS files that cannot be.
+        Args:
+            address: Address of the control service.
+            job: Number of the job, 1…65535.
+            token: Token of the seat.
+            begin: Makes the endpoint of the first plan, at the host's address in the fabric.
+            beat: Returns the progress of an endpoint as a heartbeat.
+            tls: Certificates, if the service has TLS.
+            nic: Path of the host's socket in an emulated fabric; "": the host has its own address.
+            reports: Reports of this host's calls, which the controller compares; None: none.
+
+        Raises:
+            ControlRefused: The number, the address or a TLS file is invalid.
         """
         if not 0 < job < JOBS:
             raise ControlRefused(f"{job} is not in 1…{JOBS - 1}", place="job", value=job)

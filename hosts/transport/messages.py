@@ -91,7 +91,19 @@ def as_value(value: object) -> Value:
 def encode(
     kind: MessageKind, value: Value, payload_bytes: int, *, name: str = "", number: int = 0, version: int = 0
 ) -> MessageStream:
-    """Cut a message into payloads; the value is copied. Raises InvalidMessage for a name that is too long."""
+    """Divide a message into payloads; the value is copied.
+
+    Args:
+        kind: Kind of the message.
+        value: Bytes, or an array of a type of fixed size.
+        payload_bytes: Bytes of a full payload.
+        name: Name of a request or of a published value.
+        number: Number of a request.
+        version: Version of a published value.
+
+    Raises:
+        InvalidMessage: The name is too long.
+    """
     checks = Checks(InvalidMessage, "message")
     named = checks.text("name", name).encode()
     if len(named) > _MAX_NAME_BYTES:

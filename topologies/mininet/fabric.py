@@ -151,7 +151,15 @@ def switch_command(
 ) -> list[str]:
     """Return the command line of one switch; only weir-switch takes the links' rates and queues.
 
-    `captures` is the folder for captures of its interfaces; `log` a file for its packet log.
+    Args:
+        topology: Fabric.
+        switch: Switch of it.
+        kind: Software of the switch.
+        grpc_address: Address at which it serves P4Runtime.
+        device_id: P4Runtime's device id; None: that of the fabric's file.
+        thrift_port: Port of bmv2's Thrift server; None: not passed.
+        captures: Folder for captures of its interfaces; None: no captures.
+        log: File for its packet log; None: no log.
     """
     ports = topology.neighbours(switch.name)
     command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id if device_id is None else device_id)]

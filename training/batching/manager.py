@@ -42,9 +42,19 @@ class BatchSizeManager:
         gain: float = 0.05,
         at_once: float = 0.15,
     ) -> None:
-        """`total` samples are shared in each iteration. Under the analytic rule sizes change when the iteration would
-        be longer without by the share `at_once`, or by `gain` for some iterations on end; `step` is the numeric
-        rule's (`NumericRule`).
+        """Create the manager with equal sizes.
+
+        Args:
+            total: Samples of an iteration, which the workers share.
+            workers: Number of workers.
+            rule: Rule for sizes, "analytic" or "numeric".
+            step: Samples that the numeric rule moves at once (`NumericRule`).
+            gain: Share of the iteration that other sizes must save, several times in a row, before the analytic rule
+                changes.
+            at_once: Share of the iteration for which it changes immediately.
+
+        Raises:
+            TrainingError: The rule is unknown.
         """
         if rule not in RULES:
             raise TrainingError(f'unknown rule "{rule}" for batch sizes', value=rule, allowed=tuple(RULES))

@@ -45,8 +45,15 @@ class Narx:
         past_only: bool = False,
         seed: int = 0,
     ) -> None:
-        """`order` is p; the last `memory` iterations are trained with, `updates` batches of them in each iteration.
-        `past_only`: readings of the iteration itself are left out.
+        """Create an untrained predictor.
+
+        Args:
+            order: p, the number of past iterations among the inputs.
+            memory: Number of last iterations that it is trained with.
+            warm_up: Number of iterations before its predictions are used.
+            updates: Batches of training in each iteration.
+            past_only: True if readings of the predicted iteration are not among the inputs.
+            seed: Seed of weights and batches.
         """
         self._rng = np.random.default_rng(seed)
         self._network = _Network(3 * order, self._rng)

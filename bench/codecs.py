@@ -1,4 +1,4 @@
-"""Compression codecs, end to end: processor time of one core for encoding and decoding an array
+"""Compression codecs, end to end: processor time of one core for encoding and decoding an array.
 
 An array of 16 MiB of float32 is encoded into messages of lanes, or into a code, and decoded. Bytes are those of the
 float32 numbers. The peer of packed numbers is the same codec without Numba. Programs of CompLL in native code make and

@@ -1,4 +1,4 @@
-"""The controller's own work: telemetry collected
+"""The controller's own work: telemetry collected.
 
 The collector takes the finished probes of a large fabric, period by period, and is held against the plain
 way to do it: a Python loop over frames and hops with `struct`, and a dict for each link. Both come to the same rates. A

@@ -1,4 +1,4 @@
-"""The flow-level simulator: virtual time per second in a large fabric
+"""The flow-level simulator: virtual time per second in a large fabric.
 
 A fat-tree of 320 switches and 1,024 hosts; ten jobs of a hundred workers each, a hundred megabytes in each of their
 steps. Background flows have the sizes of a data-mining cluster's flows above 100 MB, which carry most of its bytes.

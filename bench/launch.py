@@ -1,4 +1,4 @@
-"""Sums of processes that `weir launch` starts on an emulated fabric, paired with Gloo between the same processes
+"""Sums of processes that `weir launch` starts on an emulated fabric, paired with Gloo between the same processes.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The live page with many watchers
+"""The live page with many watchers.
 
 A controller of the demo's fabric (6 switches, 28 links) is polled five times a second while 20 pages are open. The cost
 is the processor time of this process, polls and the server's thread together; the watchers are another process. A state

@@ -1,4 +1,4 @@
-"""Cost of a lookup: packets in memory through a table of 10 to 100,000 entries
+"""Cost of a lookup: packets in memory through a table of 10 to 100,000 entries.
 
 Exact and LPM lookups hash the key, once for each prefix length in use; their cost grows with the entries only by cache
 misses. Ternary lookups hash it once for each different mask, from the mask with the best priority on until no better

@@ -1,4 +1,4 @@
-"""Placement decisions: time and quality
+"""Placement decisions: time and quality.
 
 The widest tree of 1,000 workers over 320 switches is placed, and placed again after one link's load changed, with and
 without a change of the tree; likewise the tree of 100 workers on fabrics of three sizes, with the changed link given.

@@ -1,4 +1,4 @@
-"""Under pytest: two switches with a P4 program between two hosts, by Weir's fixtures
+"""Under pytest: two switches with a P4 program between two hosts, by Weir's fixtures.
 
 Three times: from the call that makes the fabric until a packet has crossed both switches, in a fresh process with the
 program's native code cached; of one more such fabric in the same process; and of the whole process, imports included.

@@ -1,4 +1,4 @@
-"""Telemetry reports 2.0 collected
+"""Telemetry reports 2.0 collected.
 
 A report describes one packet at one node: ports, latency, queue, egress time, bytes sent, and the packet's first 28
 bytes; 72 bytes of UDP payload. The plain Python loop reads the same from a datagram by `struct` and keeps the same data

@@ -1,4 +1,4 @@
-"""Starting: `weir --help`, and a switch with `fabric.p4`, from the command line until its P4Runtime server answers
+"""Starting: `weir --help`, and a switch with `fabric.p4`, from the command line until its P4Runtime server answers.
 
 The native code of programs, and of the packet loop that all programs share, is kept on disk. "Cached" finds both there,
 "program not cached" the packet loop alone, and "nothing cached" is the first start ever on a machine. The peer is bmv2,

@@ -1,4 +1,4 @@
-"""Tensors to lanes and back: processor cost of the data types
+"""Tensors to lanes and back: processor cost of the data types.
 
 A worker of 8 takes a tensor of 64 MiB (which copies it and finds the exponents of its chunks), encodes lanes, 64
 packets at a time, and decodes the sums. Bytes are the tensor's own, time is the processor's. The peer is a copy by

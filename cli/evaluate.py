@@ -38,14 +38,14 @@ def evaluate(
     Every point of SUITE that has no record yet is run. An interrupted evaluation thus continues: each point's record is
     a file in the folder.
 
-    A suite has grids; a grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
-    random), rates (equal, mixed), load (of the links between switches, 0 to 0.8), background (static, shifting,
-    websearch, datamining), jobs, memory (ample, scarce), telemetry (fresh, old, lossy, absent) and importance of jobs
-    (equal, weights, priorities). Each condition is drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing.
-    `engine: packets` runs the compiled P4 in the packet fabric, `engine: flows` the flow-level simulator, which is much
-    faster and takes far larger fabrics. Strategies are those of `weir place`. Five more exist only here: ring (no
-    switch sums), two-level-ring (in and between racks), halving-doubling (in pairs), striped (all jobs together) and
-    blind-together (widest without telemetry, with running jobs placed together).
+    A suite has grids. A grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
+    random), rates (equal, mixed) and load (of the links between switches, 0 to 0.8). Further lists are background
+    (static, shifting, websearch, datamining), jobs, memory (ample, scarce), telemetry (fresh, old, lossy, absent) and
+    importance of jobs (equal, weights, priorities). Each condition is drawn for the seeds 1 to `seeds`: hosts, others'
+    traffic, hashing. `engine: packets` runs the compiled P4 in the packet fabric, `engine: flows` the flow-level
+    simulator, which is much faster and takes far larger fabrics. Strategies are those of `weir place`. Five more exist
+    only here: ring (no switch sums), two-level-ring (in and between racks), halving-doubling (in pairs), striped (all
+    jobs together) and blind-together (widest without telemetry, with running jobs placed together).
     """
     from rich.progress import (
         BarColumn,

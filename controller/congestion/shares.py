@@ -1,8 +1,8 @@
 """Division of a queue's windows among jobs, in proportion to their round trips. Pure arithmetic.
 
-A job that has W rounds in the network, each away for T + q/C, sums W/(T + q/C) of them per second, T being its round
-trip in empty queues: equal rates require windows in proportion to T + q/C. With them the link is full and q/C = ΣW/C −
-T̄, where T̄ is the streams' mean T, as long as that is positive.
+Let T be a job's round trip in empty queues. A job that has W rounds in the network, each away for T + q/C, sums
+W/(T + q/C) of them per second. So equal rates require windows in proportion to T + q/C. With such windows the link is
+full and q/C = ΣW/C − T̄, as long as that is positive. T̄ is the streams' mean T.
 
 If ΣW is less than T̄·C, windows in proportion to round trips leave the link idle at times, while more equal ones, which
 favour near jobs, may fill it: W in proportion to T + x has Σ(W/T) = C for x = (T̄ − ΣW/C)/(ΣW·mean(1/T)/C − 1). If even

@@ -1,5 +1,4 @@
-"""Windows over time: as jobs come and go they shrink at once and grow late, so that packets in flight never exceed a
-budget.
+"""Windows over time: they shrink at once and grow late, so that packets in flight never exceed a budget.
 
     streams of jobs ─▶ link_budgets ─┬─ lower than now ─▶ in force at once; new jobs wait until all have applied it
                                      └─ higher ─────────▶ in force when packets of earlier windows are gone

@@ -1,13 +1,14 @@
 """Probabilities and pull weights of all pairs from one semidefinite program.
 
-Every pair {i, m} has a mixing mass of its own, a = p_im c_im = p_mi c_mi, and every worker the same mean iteration time
-t̄, so all weigh alike in the objective and the mean of all weights is preserved in expectation. One iteration then has
+Every pair {i, m} has its own mixing mass a = p_im c_im = p_mi c_mi, and every worker the same mean iteration time t̄. So
+all workers count equally in the objective, and the mean of all weights is preserved in expectation. For y without its
+mean, one iteration then has
 
     E‖JDy‖² = yᵀ (I − L(w)) y,      w_im = (2a − (1 − 1/n)(a²/p_im + a²/p_mi)) / n
 
-for y without its mean, with L(w) the weighted Laplacian, so its smallest eigenvalue besides 0 bounds the rate. In place
-of a search over t̄ the program counts per second: with r = p/t̄, a/t̄ in the place of a, n/t̄ iterations a second and the
-time shares u_im = t_im r_im, all constraints are homogeneous, and t̄ drops out:
+with L(w) the weighted Laplacian. Its smallest eigenvalue besides 0 bounds the rate. In place of a search over t̄ the
+program counts per second, with r = p/t̄, a/t̄ in the place of a, n/t̄ iterations a second and the time shares
+u_im = t_im r_im. All constraints are then homogeneous, and t̄ is eliminated:
 
     max λ   subject to   L(w) ⪰ λ J,   w_im ≤ 2a_im − (1 − 1/n)(q_im + q_mi),   a_im² ≤ q_im r_im,   a_im ≤ r_im,
                          Σ_m u_im = 1,   Σ_m r_im = f for all i

@@ -1,13 +1,13 @@
-"""Heartbeats that come through the fabric: whose they are, and how many did not come (docs/design.md §2.3).
+"""Heartbeats that arrive through the fabric: their senders, and the number of missing ones (docs/design.md §2.3).
 
 ::
 
     hosts ──UDP, control class──▶ HeartbeatSource ──(source address, datagram)──▶ HeartbeatReader ──▶ Seating
                                                                              └── no host's: dropped, counted by reason
 
-The source address names the host, the token of its seat proves it, and the sequence number is newer than the last one:
-a copy that somebody kept keeps nobody alive. Of how long one took the two clocks tell what is beyond the fastest of the
-same process: by how much they are apart is the same for all.
+The source address names the host, and the token of its seat proves it. The sequence number must be newer than the last
+one, so that a copy of an old heartbeat renews no lease. The clocks of host and controller differ by a constant. So only
+the delay beyond that of the fastest heartbeat of the same process is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEQUENCES: Final = 1 << 32
 _DRIFT_PPM: Final = 200
 """Maximum drift of two clocks: the estimate of their offset loses accuracy at this rate."""
 _MAX_BATCH: Final = 4096
-"""Datagrams of one look, so that a flood does not keep the controller from its work."""
+"""Maximum datagrams read at once, so that a flood does not block the controller."""
 
 
 class HeartbeatSource(Protocol):
@@ -107,13 +107,13 @@ class SeatHeartbeats:
     """Statistics of one host's heartbeats in one job."""
 
     first: int
-    """Sequence number of the first that came."""
+    """Sequence number of the first heartbeat received."""
     last: int
-    """That of the newest, counted on where the field begins again."""
+    """Sequence number of the newest, without wrapping."""
     apart_ns: int
-    """Between the clocks, and the way of the fastest: the least time from a heartbeat's own to when it came."""
+    """Minimum of arrival minus sending time: offset of the clocks and delay of the fastest heartbeat."""
     heard_ns: int
-    """When the last one came."""
+    """Arrival of the last one."""
     delay_ns: int = 0
     """Delay of the last heartbeat beyond that of the fastest."""
     came: int = 1
@@ -134,13 +134,13 @@ class HeartbeatReader:
         by more than `late_ns` is late.
         """
         self.damaged = 0
-        """Datagrams that were no heartbeats."""
+        """Number of datagrams that are not heartbeats."""
         self.foreign = 0
-        """Heartbeats of a host without a seat, or made with another token than the seat's."""
+        """Number of heartbeats of a host without a seat, or with a wrong token."""
         self.repeated = 0
-        """Heartbeats that came a second time, or after a newer one."""
+        """Number of copies, and of heartbeats that arrived after a newer one."""
         self.late = 0
-        """Heartbeats that were taken, and late."""
+        """Number of accepted heartbeats that were late."""
         self.seats: dict[tuple[int, str], SeatHeartbeats] = {}
         """Statistics of each seat's heartbeats, by job and host."""
         self._ended_sent = self._ended_came = 0
@@ -150,7 +150,7 @@ class HeartbeatReader:
 
     @property
     def dropped(self) -> int:
-        """Datagrams that said nothing."""
+        """Number of datagrams that renewed no lease."""
         return self.damaged + self.foreign + self.repeated
 
     @property

@@ -107,8 +107,8 @@ class ControllerCongestion(CongestionConfig):
     def _known_to_processes(cls, law: str) -> str:
         if law != "explicit":
             raise ValueError(
-                f"workers go by {law} in virtual time alone, and hosts that are processes obey explicit windows; "
-                "write explicit, or leave it out"
+                f"law {law} is available in virtual time only; hosts that are processes use explicit windows: "
+                "write explicit, or omit it"
             )
         return law
 

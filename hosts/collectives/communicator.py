@@ -219,11 +219,11 @@ class Communicator:
         Floating sums are of fixed-point numbers, in units of the largest |x| among the 256 numbers (85 of float64) of a
         chunk at all workers. For n workers, r = ⌈log₂ n⌉ and the least e ≥ −127 with |x| < 2^e:
 
-        - a float32 sum is at most n · 2^(e + r − 31) and half an ulp from the exact one;
-        - a number below 2^(r − 31) of its chunk's largest becomes 0: about 4e-9 of it with 8 workers, 3e-8 with 64,
-          5e-7 with 1,024;
-        - the bound of float64 is n · 2^(e + 3r − 93), for e ≥ −1016 rounded up to a multiple of 8;
-        - a mean has the bound of a sum of weight · x, over the summed weight.
+        - A float32 sum is at most n · 2^(e + r − 31) and half an ulp from the exact one.
+        - A number below 2^(r − 31) of its chunk's largest becomes 0: about 4e-9 of it with 8 workers, 3e-8 with 64,
+          5e-7 with 1,024.
+        - The bound of float64 is n · 2^(e + 3r − 93), for e ≥ −1016 rounded up to a multiple of 8.
+        - A mean has the bound of a sum of weight · x, over the summed weight.
 
         A chunk may span layers of several scales unless the key `cuts` separates them. docs/collectives.md derives the
         bounds.

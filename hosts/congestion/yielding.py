@@ -3,10 +3,10 @@
 acknowledgements ─▶ YieldingSender ─▶ numbers of packets to send, and when to look again
                         └─ DataCentreWindow: cwnd by marks (RFC 8257) and losses (RFC 5681)
 
-Every packet is acknowledged by itself, with whether it came marked (RFC 8257, section 3.2, without delayed
-acknowledgements), and numbers are never used twice (RFC 9000, section 12.3). The other laws of this wing count a job's
-rounds and results; here windows of data begin and end with packets' numbers, as the RFCs have them. All counts are of
-packets, which are of one size.
+Every packet has its own acknowledgement, which says whether it was marked (RFC 8257, section 3.2, without delayed
+acknowledgements). Numbers are never used twice (RFC 9000, section 12.3). The window laws count a job's rounds and
+results; here windows of data begin and end with packets' numbers, as in the RFCs. All counts are of packets, which have
+one size.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Authentication of a job's sums: a check that cannot be computed without the job's key (docs/threat-model.md).
 
-Switches add checks as they add lanes, so a sum's check is the sum of the checks, and the receiver compares it with the
-lanes'. With secret coefficients it authenticates the *sum*; each worker also adds its round's secret pad, so that a sum
-of k workers has k of them, and neither zeros nor another round's numbers pass. After the loss of a worker rounds hold
+Switches add checks as they add lanes. So a sum's check is the sum of the checks, and the receiver compares it with that
+of the lanes. With secret coefficients it authenticates the *sum*. Each worker also adds its round's secret pad. A sum
+of k workers then has k pads, and neither zeros nor another round's numbers are accepted. After the loss of a worker rounds hold
 other numbers than before, so pads differ by the number of lost workers, too (`pad_numbers`). How checks are computed
 depends on what the lanes hold:
 
-* Where a lane's sum cannot wrap (finite floating numbers, and integers as digits), checks are Σ rᵢ·vᵢ + pad modulo p
-  over the integers, with a secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either,
-  and secret rᵢ, uniform below p. No bit is blind: only p could be, which is one prime of all possible ones.
-* Where it may wrap (counted or poisoned chunks, lossy codes, and the signature in a scale round), checks are
+* If a lane's sum cannot wrap (finite floating numbers, and integers as digits), checks are Σ rᵢ·vᵢ + pad modulo p over
+  the integers. The prime p is secret and below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either.
+  The rᵢ are secret, and uniform below p. Every change of one lane is detected, except by a multiple of p.
+* If it may wrap (counted or poisoned chunks, lossy codes, and the signature in a scale round), checks are
   Σ rᵢ·vᵢ + pad modulo 2³² with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several
   differ, by multiples of 2^b and not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 

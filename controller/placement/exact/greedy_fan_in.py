@@ -1,13 +1,13 @@
 """Greedy trees close to a strategy's request: if the root gets too many children, other switches gather some.
 
-At first all workers are at their requested switches, and every switch sends its sum straight to the root. While the
-root has too many children, the switch that relieves it most takes as many as it has places for, switches that aggregate
-already before others; if sums alone do not relieve it, it takes workers as well. A worker whose switch has no place
-left starts at its own rack's switch, or at the next switch with a place.
+1. All workers are at their requested switches, and every switch sends its sum straight to the root. A worker whose
+   switch has no free place starts at its own rack's switch, or at the next switch with a free place.
+2. While the root has too many children, the switch that relieves it most takes as many of them as it has places for.
+   Switches that aggregate already come before others. If sums alone do not suffice, workers are taken, too.
 
-The result is proven to be the nearest tree if no worker was moved and no fewer switches would do: with k sums and R
-workers for a root that takes F children, and A the places that these sums find at switches which aggregate anyway, k +
-R − F − A of them need an additional switch, and each such switch takes F of them and is one itself.
+The result is proven to be the nearest tree if no worker was moved and no fewer switches suffice. Let k be the number of
+sums and R that of workers at a root with F places. Let A be the places for these sums at switches that aggregate
+anyway. Then k + R − F − A sums need an additional switch; each such switch takes F of them, and sends a sum itself.
 """
 
 from __future__ import annotations

@@ -1,24 +1,26 @@
 """Joint evaluation of running jobs, one tree for each: whether some should move, and where to.
 
-All jobs' streams are known, so a link takes as long as all of them need there, and a job as long as the slowest link
-that it uses:
+All jobs' streams are known. A link takes as long as all of its streams need, and a job as long as its slowest link:
 
     T_j  =  weight_j · max over links e with L_{j,e} > 0 of  Σ_i L_{i,e} · D_i · 8 / (c_e − b_e)
 
-Each job in turn takes the best tree next to all others', the slowest also as if another gave way, as long as that gains
-anything. The search starts twice: from the present trees, and from trees of the linear program of `multi_tree`, which
-divides each job among several. Rounding picks one of them for each job, the largest jobs first, by its links' times
-next to the shares that are not rounded yet. The first search wins, as fewer jobs move by it, unless times in descending
-order are less by more than the share `CLOSE` by the second. Jobs whose move gains nothing stay.
+1. Each job in turn takes the best tree given the others', while that gains anything. The slowest job is also placed as
+   if another one made room for it.
+2. This search starts from the present trees, and again from those of the linear program of `multi_tree`, which divides
+   each job among several trees. Rounding picks one of them for each job, the largest jobs first, by its links' times
+   with the shares that are not rounded yet.
+3. The first result is used, as fewer jobs move by it, unless the second one's times in descending order are less by
+   more than the share `CLOSE`.
+4. Jobs whose move gains nothing stay.
 
 A change *pays* if the slowest of the moving jobs gets faster by the share `gain`, and no job is slowed down to more
 than that. Of all times in descending order the first that changes falls, so jobs cannot move in cycles.
 
-Of jobs of several priorities the times of the highest count first: a change that affects none of them, or makes some a
-little faster that stay, is judged by those of the next. So a lower job moves out of a higher one's way, at any cost to
-itself, and never into a higher one's way. Two more placements are tried for that. One puts a higher job where it would
-be without the lower ones, which then give way. The other puts a lower job on as few links of the higher ones as
-possible.
+The times of jobs of the highest priority count first. A change that affects none of them, or makes staying ones
+slightly faster, is judged by the times of the next priority. So a lower job moves off the links of a higher one at any
+cost to itself, and never onto them at the higher one's cost. Two more placements are tried for that. One gives a higher
+job its tree without the lower ones, which are then placed again. The other puts a lower job on as few links of the
+higher ones as possible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trees of several jobs chosen at the same time, so that one moves for the sake of another that counts more.
 
-Few jobs with a choice, on a small fabric, are decided together over all their trees, which is exact. Of more jobs, the
-one that decides the times and some of those on its slowest link are decided together, over the trees that are known and
-cheap ones by the load of the links, while all others stay; then the next one, as long as the times get less.
+Few jobs with several trees, on a small fabric, are decided together over all their trees, which is exact. Of more jobs,
+a slow one and some of those on its slowest link are decided together while all others stay. Their trees are the known
+ones, and cheap ones by the load of the links. This is repeated for the next slow job while the times fall.
 """
 
 from __future__ import annotations

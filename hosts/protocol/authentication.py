@@ -2,9 +2,9 @@
 
 Switches add checks as they add lanes. So a sum's check is the sum of the checks, and the receiver compares it with that
 of the lanes. With secret coefficients it authenticates the *sum*. Each worker also adds its round's secret pad. A sum
-of k workers then has k pads, and neither zeros nor another round's numbers are accepted. After the loss of a worker rounds hold
-other numbers than before, so pads differ by the number of lost workers, too (`pad_numbers`). How checks are computed
-depends on what the lanes hold:
+of k workers then has k pads, and neither zeros nor another round's numbers are accepted. After the loss of a worker
+rounds hold other numbers than before, so pads differ by the number of lost workers, too (`pad_numbers`). How checks are
+computed depends on what the lanes hold:
 
 * If a lane's sum cannot wrap (finite floating numbers, and integers as digits), checks are Σ rᵢ·vᵢ + pad modulo p over
   the integers. The prime p is secret and below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either.

@@ -10,7 +10,7 @@ from ..repetition.paper import Contender, Paper
 DESCRIPTION: Final = Paper(
     name="congestion-control",
     title="Explicit congestion control",
-    published="the project's own scheme (congestion.md), beside DCTCP (SIGCOMM 2010) and HPCC (SIGCOMM 2019)",
+    published="the project's own scheme (congestion.md), compared with DCTCP (SIGCOMM 2010) and HPCC (SIGCOMM 2019)",
     headline="every queue stays within a bound that is known beforehand, and links stay busy",
     system=Contender("explicit", "explicit windows"),
     baselines=(

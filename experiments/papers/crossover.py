@@ -25,10 +25,10 @@ DESCRIPTION: Final = Paper(
     "and m of exposed communication in a step",
     run_files=(),
     seeds=1,
-    findings="The period in turns is that of the formula in all conditions: a speed-up of 1.2 at m = 0.2 c and of 2 "
-    "at m = c over one job after the other. Jobs that start at the same time without turns stay in step and lose up "
-    "to all of the gain. Shifted starts reach the same period with links of their own, and lose up to half of it "
-    "where four jobs share a link; the jobs are equal here, which favours them. A job that hides 15/16 of its sums by "
-    "itself has little left to gain. Losses of real jobs in turns are not measured.",
+    findings="The period in turns is that of the formula in all conditions: a speed-up of 1.2 at m = 0.2 c and of 2 at "
+    "m = c over one job after the other. Jobs that start at the same time without turns stay in step and lose up to "
+    "all of the gain. Shifted starts reach the same period with links of their own, and lose up to half of it "
+    "where four jobs share a link. The jobs are equal here, which favours shifted starts. A job that hides 15/16 "
+    "of its sums by itself gains little. Losses of real jobs in turns are not measured.",
     measure=periods,
 )

@@ -90,8 +90,8 @@ def _section(paper: Paper, record: PaperRecord) -> Iterator[str]:
 
 
 def _item(text: str, indent: str = "") -> list[str]:
-    """Return an item of a list, in lines of the page's width."""
-    return _wrapped(text, f"{indent}- ", f"{indent}  ")
+    """Return an item of a list as a sentence, in lines of the page's width."""
+    return _wrapped(text if text.endswith((".", ":")) else f"{text}.", f"{indent}- ", f"{indent}  ")
 
 
 def _wrapped(text: str, first: str = "", other: str = "") -> list[str]:

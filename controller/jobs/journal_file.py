@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from ..errors import ControllerError
+from ..own_files import open_own
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class JournalFile:
         self._rewrite_at = 0
         """Number of lines below which the file is not rewritten: above its length at the last failed attempt."""
         try:
-            self._file = os.open(path, _OPEN, 0o600)
+            self._file = open_own(path, _OPEN)
         except OSError as error:
             raise JournalError(
                 f"{error.strerror}; name a file in a folder that can be written",
@@ -134,7 +135,8 @@ class JournalFile:
         beside = self.path.with_name(f"{self.path.name}.new")
         new: int | None = None
         try:
-            new = os.open(beside, _OPEN | os.O_TRUNC, 0o600)
+            beside.unlink(missing_ok=True)  # left by a crash, or another user's
+            new = os.open(beside, _OPEN | os.O_EXCL, 0o600)
             fcntl.flock(new, _LOCK)
             self._write(new, b"".join(lines))
             beside.replace(self.path)

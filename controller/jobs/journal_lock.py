@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from ..own_files import open_own
 from .journal_file import JournalError
 
 _FLOCK: Final = "@hhlli"
@@ -32,7 +33,7 @@ class JournalLock:
         """Raises JournalError for a folder that cannot be written."""
         self.path = journal.with_name(f"{journal.name}.lock")
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise JournalError(
                 f"journal {journal}: {self.path}: {error.strerror}; name a file in a folder that can be written"

@@ -12,6 +12,7 @@ import duckdb
 
 from ...errors.texts import printable
 from ..errors import ControllerError
+from ..own_files import refusal_of_file
 from .seen import SeenFabric, SeenLink
 
 SCHEMA: Final = """
@@ -73,6 +74,12 @@ class HistoryFile:
         """
         self._path = path
         self._max_rows = max_rows
+        try:
+            for own in (path, path.with_name(f"{path.name}.wal")):
+                if (reason := refusal_of_file(own)) is not None:
+                    raise ControllerError(f"cannot keep telemetry there: {reason}", place=str(path))
+        except OSError as error:
+            raise ControllerError(f"cannot keep telemetry there: {error.strerror}", place=str(path)) from None
         try:
             self._database = duckdb.connect(str(path), config=_CONFINED)
             self._database.execute(SCHEMA)

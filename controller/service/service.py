@@ -18,7 +18,6 @@ import logging
 import os
 import secrets
 import socket
-import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -42,6 +41,7 @@ from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchUnreachable
 from ..inference.errors import ModelError
 from ..inference.forest import Forest
+from ..own_files import distrusted
 from ..placement import PlacementError
 from ..planning.plan import JobSpec
 from .batch_sizes import JobBatchSizes, NotTakingPart, ReportMissing, RuleOf
@@ -121,12 +121,10 @@ def claim_path(address: str) -> None:
         return
     path = Path(address.removeprefix("unix:"))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.parent.stat()
-    by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if status.st_uid not in (os.geteuid(), 0) or (by_others and not status.st_mode & stat.S_ISVTX):
+    if (reason := distrusted(path.parent)) is not None:
         raise ControllerError(
-            f"cannot listen on {address}: other users can write to {path.parent} (owner {status.st_uid}, mode "
-            f"{stat.S_IMODE(status.st_mode):o}) and answer in its place; name a socket in a folder of this user's own",
+            f"cannot listen on {address}: {reason} and answer in its place; name a socket in a folder of this user's "
+            "own",
             place="control service",
             value=address,
         )

@@ -39,8 +39,9 @@ class Exceeded:
         over = np.flatnonzero(depths > self._bounds)
         if not len(over):
             return []
-        since_ns = self._windows.obeyed_ns + self._links.period_ns
-        fresh = over[self._links.state["at_ns"][over] >= since_ns]
+        drained_ns = self._windows.drained_ns
+        since_ns = [max(self._windows.obeyed_ns, drained_ns.get(self._links.links[at], 0)) for at in over.tolist()]
+        fresh = over[self._links.state["at_ns"][over] >= np.array(since_ns) + self._links.period_ns]
         depths_and_bounds = ((self._links.links[at], depths[at], self._bounds[at]) for at in fresh.tolist())
         new = {
             link: f"{link}: {depth:.0f} packets were reported, and {bound:.0f} are promised: {self._cause(link)}"

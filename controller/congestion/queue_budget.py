@@ -73,6 +73,8 @@ class LinkBudget:
     """True if the bound relies on marks."""
     fetches: int = 0
     """Packets of final rounds that hosts of moved jobs fetch from each other."""
+    spare: float = math.inf
+    """Packets per second of the link that traffic without windows leaves."""
 
     def refused(self, why: str) -> LinkBudget:
         """Return the same budget without a bound; an earlier refusal stays."""
@@ -268,6 +270,7 @@ def queue_budget(
         wanted=queue.wanted,
         marked=bound.marked,
         fetches=queue.fetches,
+        spare=max(0.0, 1 - queue.share - queue.probe_share) * queue.service.rate,
     )
 
 

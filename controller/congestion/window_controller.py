@@ -12,6 +12,7 @@ no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -74,6 +75,10 @@ class _Known:
     """Time from which all workers have applied the windows in force."""
     settled_ns: int = 0
     """Time from which no packet sent under an earlier bound is under way."""
+    drains_ns: Mapping[Endpoint, int] = field(default_factory=dict)
+    """Time that a queue needs after all obey until its new, smaller bound holds, by link (`_drain_ns`)."""
+    changed_ns: int = 0
+    """Time of the last change of the budgets."""
     inputs: tuple[object, ...] = ()
 
 
@@ -109,6 +114,14 @@ class WindowController:
         if self.behind:
             return NOT_YET
         return max([self._known.obeyed_ns, *(remain.until_ns for remain in self._known.remains)])
+
+    @property
+    def drained_ns(self) -> Mapping[Endpoint, int]:
+        """Time until which an earlier, larger bound of a queue is in force, by link: packets of traffic without windows
+        may have gathered under it. Other queues have new bounds from `obeyed_ns` on.
+        """
+        gone_ns = max(self.obeyed_ns, self._known.changed_ns)
+        return {link: gone_ns + drain_ns for link, drain_ns in self._known.drains_ns.items()}
 
     def update(
         self,
@@ -283,7 +296,10 @@ class WindowController:
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
         budgets = {link: _lowered(target, known.budgets[link]) for link, target in targets.items()}
         remains = (*self._remaining(now_ns), *left)
-        self._known = lowered = replace(known, targets=targets, budgets=budgets, remains=remains)
+        drains_ns = self._drains_ns(targets, now_ns)
+        self._known = lowered = replace(
+            known, targets=targets, budgets=budgets, remains=remains, drains_ns=drains_ns, changed_ns=now_ns
+        )
         self._count_what_remains(plans)
         # where more may be in the queues than before, it takes longer
         longer = ((remain, remain.left_ns + self.round_trip_ns(remain.plan)) for remain in remains)
@@ -294,6 +310,34 @@ class WindowController:
         settled_ns = max(known.settled_ns, now_ns + wait_ns)
         obeyed_ns = settled_ns if _lowers(known, stay, targets, now_ns) else self._known.obeyed_ns
         self._known = replace(self._known, settled_ns=settled_ns, obeyed_ns=obeyed_ns)
+
+    def _drains_ns(self, targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> Mapping[Endpoint, int]:
+        """Return the times that queues need after all obey until their smaller bounds hold, without those of 0.
+
+        Queues drain one after the other: what one has gathered comes to the next in a burst.
+        """
+        own = {link: self._drain_ns(target, self._known.budgets[link]) for link, target in targets.items()}
+        drains_ns = {}
+        for link in (link for link, drain_ns in own.items() if drain_ns):
+            links = {link}.union(*(pair.links for pair in self.declared.get(link, ())))
+            drains_ns[link] = sum(own.get(each, 0) for each in links)
+        for link, until_ns in self.drained_ns.items():
+            if until_ns > now_ns and link in targets:
+                drains_ns[link] = max(drains_ns.get(link, 0), self._known.drains_ns[link])
+        return drains_ns
+
+    def _drain_ns(self, target: LinkBudget, before: LinkBudget) -> int:
+        """Return the time until a queue that may hold as much as before obeys a smaller bound; 0 if it need not wait.
+
+        Windows count packets in the network, so bounds by windows alone hold at once. Packets of other traffic leave at
+        the rate that is spare (docs/queue-bounds.md §14).
+        """
+        most = math.inf if before.refusal else before.bound
+        if target.refusal or not target.share or target.bound >= most:
+            return 0
+        held = min(most, self._topology.link_at(target.link).queue_packets)
+        packets = (held + target.bound) * (1 + math.log(max(held, 2)) if target.marked else 1)
+        return math.ceil(1e9 * packets / target.spare)
 
     def _start(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
         """Put the first windows in force: the targets, or no more than the switches were found to hold."""

@@ -230,6 +230,49 @@ def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.long
+def test_queues_drain_before_smaller_bounds_hold() -> None:
+    """A flow of 93 % of a link waits for a job of the highest class, which leaves."""
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": two_switches(["h1", "h2", "h3", "h4", "h7"], ["h5", "h6"]),
+            "job": {"workers": ["h3", "h4"], "server": "h6", "window": 4, "slots": 8},
+            "other_jobs": [
+                {
+                    "workers": ["h1", "h2"],
+                    "server": "h5",
+                    "window": 32,
+                    "slots": 64,
+                    "values": LANES * 200,
+                    "traffic_class": 5,
+                    "start": "12ms",
+                    "stop": "20ms",
+                }
+            ],
+            "background": [{"source": "h7", "destination": "h1", "rate": "933Mbit", "port": 100}],
+            "host_poll": "10us",
+            "congestion": {"bound": 64, "lease": "1ms"},
+            "control": {"interval": "2ms", "warm_up": "10ms", "solve_interval": "10ms", "latency": "20us"},
+            "strategies": ["ps"],
+        }
+    )
+    queue = Endpoint("s1", 1)
+
+    async def play() -> None:
+        async with Cluster(config, "ps") as cluster:
+            bound = cluster.controller.windows.budgets[queue].bound
+            await cluster.compute(32_000_000)
+            windows = cluster.controller.windows
+            assert windows.budgets[queue].bound == bound < 3, "the job has left"
+            assert windows.obeyed_ns < cluster.now_ns < windows.drained_ns[queue]
+            _, depths = cluster.figures.queue(queue)
+            assert depths[-1] > 100, "the case does not test anything"
+            assert not cluster.figures.broken_promises
+
+    asyncio.run(play())
+
+
 BURSTS: Final = [
     {
         "source": "h3",

@@ -88,7 +88,10 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
         links.update(told)
 
     windows: Any = SimpleNamespace(
-        budgets=budgets, obeyed_ns=20 * MS, declared={other: (DeclaredPair("h4 to h5: window 8", frozenset({other})),)}
+        budgets=budgets,
+        obeyed_ns=20 * MS,
+        drained_ns={},
+        declared={other: (DeclaredPair("h4 to h5: window 8", frozenset({other})),)},
     )
     exceeded = Exceeded(links, windows)
     assert exceeded.poll() == [], "nothing was reported"

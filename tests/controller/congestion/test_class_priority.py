@@ -116,3 +116,21 @@ def test_probes_behind_a_higher_class_take_bounds_away() -> None:
     behind = {link for link, budget in windows.budgets.items() if budget.refusal} - raised.keys()
     crossing = [probe for probe in PROBES if Endpoint(probe.switch, probe.port) in raised]
     assert bool(behind) == any(FABRIC.peer(Endpoint(p.switch, p.port)).node != p.destination for p in crossing)
+
+
+def test_a_bound_holds_again_when_the_queue_has_drained() -> None:
+    """Bulk traffic has waited for a job of class 5, which leaves: the buffer of 128 packets may be full."""
+    flow = Uncontrolled("h4", "h1", 600e6, 1_042)
+    windows = WindowController(FABRIC, CongestionOptions(64, (flow,)))
+    windows.update(ROUTES, [in_classes(at_one_switch(1, "h1", "h2"), 5)], PROBES, 0)
+    [link] = [end for end in FABRIC.directed_links if FABRIC.peer(end).node == "h1"]
+    assert windows.budgets[link].refusal
+    windows.update(ROUTES, [], PROBES, 1_000_000)
+    assert not windows.budgets[link].refusal
+    frames = FABRIC.link_at(link).queue_packets / (1 - windows.budgets[link].share)
+    assert windows.drained_ns[link] - windows.obeyed_ns > frames * 8_752
+    other = next(end for end in FABRIC.directed_links if FABRIC.peer(end).node == "h9")
+    assert other not in windows.drained_ns
+    drained_ns = windows.drained_ns[link]
+    windows.update(ROUTES, [at_one_switch(2, "h7", "h8")], PROBES, 2_000_000)
+    assert windows.drained_ns[link] >= drained_ns, "a change meanwhile does not cut it short"

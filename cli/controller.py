@@ -98,7 +98,9 @@ ListenOption = Annotated[
 ]
 AllowAnyoneOption = Annotated[
     bool,
-    typer.Option("--allow-anyone", help="Serve a TCP port without TLS: who reaches it may register and end jobs."),
+    typer.Option(
+        "--allow-anyone", help="Serve a TCP port without TLS: every user who reaches it may register and end jobs."
+    ),
 ]
 TlsOption = Annotated[
     tuple[Path, Path, Path] | None,
@@ -261,7 +263,7 @@ def _serve_until_ended(settings: _Settings) -> None:
     try:
         run_until_ended(_serve(settings))
     except (KeyboardInterrupt, SystemExit) as ended:
-        _print("stopped; the switches keep what they hold, and jobs go on")
+        _print("stopped; the switches keep their entries, and jobs continue")
         if isinstance(ended, SystemExit):
             raise
 
@@ -386,7 +388,7 @@ async def _serve(settings: _Settings) -> None:
             doing = f"placed by {settings.strategy}"
             stack.callback(start_looking(watch, keeper, service.now_ns, doing).cancel)
         if settings.tls is None and not is_private(service.address):
-            _print(f"{service.address} is open to whoever reaches it, to register and end jobs (--allow-anyone)")
+            _print(f"{service.address} is open: every user who reaches it may register and end jobs (--allow-anyone)")
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _print(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "

@@ -125,7 +125,7 @@ CountOption = Annotated[
     int, typer.Option(min=0, help="Number of workers, on hosts that the controller chooses; it may queue.")
 ]
 MemoryOption = Annotated[
-    str, typer.Option(metavar="AMOUNT", help="Memory that each worker takes of its host's, such as 16GiB.")
+    str, typer.Option(metavar="AMOUNT", help="Memory of its host that each worker takes, such as 16GiB.")
 ]
 ServerOption = Annotated[
     str | None,
@@ -133,7 +133,7 @@ ServerOption = Annotated[
 ]
 SpareOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="HOST", help="A host that can be the server in its stead; may be repeated."),
+    typer.Option(metavar="HOST", help="A host that can replace the server; may be repeated."),
 ]
 PolicyOption = Annotated[
     str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
@@ -142,16 +142,16 @@ GradientBytesOption = Annotated[
     int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
 ]
 WeightOption = Annotated[
-    float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
+    float, typer.Option(help="Weight of its time relative to other jobs on the same links, 0.001 to 1000.")
 ]
 PriorityOption = Annotated[
     int,
     typer.Option(
-        min=0, max=7, help="Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to 7."
+        min=0, max=7, help="Its time counts before that of all jobs with a lower one, for any weights: 0 to 7."
     ),
 ]
 StripesOption = Annotated[
-    int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
+    int, typer.Option(min=1, help="Without a server: max. number of trees that share each sum's chunks.")
 ]
 
 
@@ -168,17 +168,19 @@ def register(
     workers: WorkersArgument = None,
     count: CountOption = 0,
     accelerators: Annotated[
-        int, typer.Option(min=0, help="Accelerators that each worker takes of its host's; 0: 1.")
+        int, typer.Option(min=0, help="Accelerators of its host that each worker takes; 0: 1.")
     ] = 0,
     memory: MemoryOption = "",
     wait: Annotated[float, typer.Option(min=0, help="Longest time in the queue, in seconds.")] = 60.0,
-    parent: Annotated[int, typer.Option(min=0, help="A job with which it ends, whose policy and priority it has.")] = 0,
+    parent: Annotated[
+        int, typer.Option(min=0, help="Number of a job whose policy and priority it has, and with which it ends.")
+    ] = 0,
     server: ServerOption = None,
     spare: SpareOption = None,
     slots: Annotated[
         int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: by rate and bound.")
     ] = 0,
-    window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
+    window: Annotated[int, typer.Option(help="Max. rounds in flight; 0: half the slots.")] = 0,
     policy: PolicyOption = "continue",
     min_workers: Annotated[int, typer.Option(help="Min. workers with which the job continues.")] = 1,
     gradient_bytes: GradientBytesOption = 0,

@@ -41,7 +41,7 @@ def launch(
     policy: Annotated[
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
     ] = "abort",
-    stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
+    stripes: Annotated[int, typer.Option(min=1, help="Max. number of trees that share each sum's chunks.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the fabric's random draws.")] = 1,
     timeout: TimeoutOption = None,
     loss: LossOption = 0.0,

@@ -64,7 +64,10 @@ JobsOption = Annotated[
 ]
 StripesOption = Annotated[int, typer.Option(min=1, max=16, help="Max. number of trees that share each job's chunks.")]
 WindowOption = Annotated[
-    int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
+    int,
+    typer.Option(
+        min=1, max=1 << 14, help="Max. rounds in the network; queue bounds, which may lower it, are not considered."
+    ),
 ]
 LoadsOption = Annotated[
     Path | None,
@@ -79,10 +82,12 @@ StrategyOption = Annotated[
         help=f"How to place: {STRATEGY_NAMES}; may be repeated; default: widest.", autocompletion=complete_strategy
     ),
 ]
-FullOption = Annotated[list[str] | None, typer.Option(metavar="SWITCH", help="A switch without room; may be repeated.")]
+FullOption = Annotated[
+    list[str] | None, typer.Option(metavar="SWITCH", help="A switch without free slots; may be repeated.")
+]
 StreamsOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="SWITCH=N", help="The most streams that a switch takes under agg; may be repeated."),
+    typer.Option(metavar="SWITCH=N", help="Max. number of streams into a switch under agg; may be repeated."),
 ]
 DrawOption = Annotated[Path | None, typer.Option(metavar="PICTURE", help="Draw the first plan: NAME.svg or NAME.png.")]
 CheckOption = Annotated[

@@ -46,7 +46,7 @@ log = logging.getLogger("weir-switch")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; exits with status 0, or with 2 and one line when something it was given does not serve."""
+    """Run the command; exit with status 0, or with 2 and one line for an unusable argument."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if words[:1] == ["ctl"]:
@@ -152,7 +152,7 @@ def _open_to(options: ProcessOptions, address: str) -> str | None:
     """Return a line about who may write to the switch besides this user; None: nobody else."""
     if address.startswith("unix:") or (options.tls is not None and options.tls.client_roots is not None):
         return None
-    whom = "every user of this machine" if _is_local(address) else "whoever reaches this machine"
+    whom = "every user of this machine" if _is_local(address) else "every user who reaches this machine"
     line = f"P4Runtime on {address} is open to {whom}, to read and write tables and registers"
     if options.allow_anyone:
         return f"{line} (--allow-anyone)"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .wired import WiredSwitch
 
 HELP: Final = f"""\
-set_queue_rate RATE [PORT]                  rate at which a port sends, such as 200Mbit; `none`: as fast as may be
+set_queue_rate RATE [PORT]                  rate at which a port sends, such as 200Mbit; `none`: unlimited
 set_queue_depth PACKETS [PORT [PRIORITY]]   packets that each priority's queue holds; `none`: no limit
 set_queue_bytes BYTES [PORT [PRIORITY]]     bytes that each priority's queue holds; `none`: no limit
 show_ports                                  interfaces, links, rates and counters; below, each priority that was used
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class ControlError(EmulatorError):
-    """A word that the control socket does not know, or a socket that cannot be had."""
+    """An unknown command of the control socket, or a socket that cannot be opened."""
 
 
 def default_socket(device_id: int) -> Path:
@@ -101,7 +101,7 @@ class ControlServer:
         self._socket.close()
 
     def execute(self, line: str) -> str:
-        """Do what a line says; the answer's text. Raises EmulatorError or ValueError for one that does not serve."""
+        """Execute a command line and return the answer. Raises EmulatorError or ValueError for an invalid one."""
         word, *arguments = line.split() or ["help"]
         match word, arguments:
             case "set_queue_rate", [text, *where] if len(where) <= 2:

@@ -25,8 +25,8 @@ ALL: Final = "all"
 
 _DESCRIPTION: Final = """\
 One emulated P4 switch on network interfaces, with a P4Runtime server.
-It runs BMv2 JSON, the output of p4c. The flags are simple_switch_grpc's; what
-may stand behind `--` there may stand anywhere here.
+It runs BMv2 JSON, the output of p4c. The flags are simple_switch_grpc's; those
+that need a `--` before them there need none here.
 """
 _EPILOG: Final = """\
 example: a switch between two hosts, each in a network namespace of its own,
@@ -40,11 +40,10 @@ with 100 Mbit/s towards h2
 
 It then waits for a P4Runtime controller at the address that it prints: a
 socket that only its user may connect to, unless --grpc-server-addr names
-another. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes the rate
-of port 2;
-`weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with
-its counters. Exit status: 0, or 2 for a command line, program, interface or
-address that does not serve.
+another. `weir-switch ctl set_queue_rate 200Mbit 2` changes the rate of port 2
+meanwhile; `weir-switch ctl help` lists all such commands. SIGTERM, SIGHUP or
+Ctrl-C ends it, and it prints its counters. Exit status: 0, or 2 for an
+unusable command line, program, interface or address.
 """
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
@@ -77,7 +76,7 @@ _POINTLESS: Final = {
 
 
 class UsageError(Exception):
-    """The command line does not serve; the message says what would."""
+    """The command line is invalid; the message has the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +246,14 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         type=_number(0, PORT_NUMBERS - 1),
         default=DROP_PORT,
         metavar="PORT",
-        help=f"port that means to drop, which mark_to_drop() sends to (default {DROP_PORT})",
+        help=f"drop port, to which mark_to_drop() sends (default {DROP_PORT})",
     )
     add(
         "--max-passes",
         type=_number(1, 2**62),
         default=MAX_PASSES,
         metavar="N",
-        help=f"times that a packet may pass ingress, resubmitted, recirculated or cloned (default {MAX_PASSES})",
+        help=f"maximum passes of a packet through ingress, counted on through clones (default {MAX_PASSES})",
     )
     add(
         "--priority-queues",
@@ -273,7 +272,7 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_setting(parse_rate),
         metavar="PORT=RATE",
-        help="rate at which a port sends, such as 2=200Mbit; `all` means every port (default: as fast as may be)",
+        help="rate at which a port sends, such as 2=200Mbit; `all` means every port (default: unlimited)",
     )
     add(
         "--queue-depth",
@@ -289,7 +288,7 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_setting(_count),
         metavar="PORT=BYTES",
-        help="bytes that each priority's queue of a port holds (default: no limit but the packets)",
+        help="bytes that each priority's queue of a port holds (default: unlimited)",
     )
 
 
@@ -304,14 +303,14 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     add(
         "--allow-anyone",
         action="store_true",
-        help=f"serve P4Runtime on TCP to whoever reaches it (default address then {GRPC_ADDRESS})",
+        help=f"serve P4Runtime on TCP to every user who reaches it (default address then {GRPC_ADDRESS})",
     )
     add("--control", type=Path, metavar="SOCKET", help="socket for `weir-switch ctl` (default: one for the device id)")
     add("--grpc-server-ssl", action="store_true", help="P4Runtime over TLS")
     add("--grpc-server-key", type=Path, metavar="PEM", help="the server's private key")
     add("--grpc-server-cert", type=Path, metavar="PEM", help="the server's certificate")
     add("--grpc-server-cacert", type=Path, metavar="PEM", help="certificates that sign clients' certificates")
-    add("--grpc-server-with-client-auth", action="store_true", help="let in only clients with a certificate")
+    add("--grpc-server-with-client-auth", action="store_true", help="accept only clients with a certificate")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -326,7 +325,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="write what each interface receives and sends to INTERFACE_in.pcap and INTERFACE_out.pcap (default: here)",
     )
     add(
-        "--no-ring", action="store_true", help="no rings, system calls alone: slower, and saves 5 MB of memory per port"
+        "--no-ring",
+        action="store_true",
+        help="use system calls in place of rings: slower, and saves 5 MB of memory per port",
     )
     add("--log-console", action="store_true", help="log to standard output")
     add("--log-file", type=Path, metavar="FILE", help="log to a file")

@@ -193,7 +193,7 @@ def test_unavailable_resources_are_one_line(tmp_path: Path) -> None:
 def test_an_address_open_to_others_is_warned_of(tmp_path: Path) -> None:
     private, free = f"unix:{tmp_path / 'p4runtime'}", "127.0.0.1:0"
     cases = (
-        (["--grpc-server-addr", "0.0.0.0:0"], "warning: P4Runtime on 0.0.0.0", "whoever reaches this machine"),
+        (["--grpc-server-addr", "0.0.0.0:0"], "warning: P4Runtime on 0.0.0.0", "every user who reaches this machine"),
         (["--grpc-server-addr", free], "warning: P4Runtime on 127.0.0.1", "every user of this machine"),
         (["--grpc-server-addr", free, "--allow-anyone"], "every user of this machine", "(--allow-anyone)"),
         (["--grpc-server-addr", private], "", ""),

@@ -79,6 +79,21 @@ _promise_log = logging.getLogger(PROMISES)
 _telemetry_log = logging.getLogger(f"{__package__}.telemetry")
 
 
+def _check_inputs(topology: Topology, sessions: Mapping[str, SwitchSession], options: ControllerOptions) -> None:
+    """Check that every switch has a session, and that the fabric can report what `options` requests.
+
+    Raises:
+        ControllerError: A switch has no session.
+        PlanError: The fabric cannot report this.
+    """
+    if options.watching is not None:
+        check_int_config(topology, options.watching)
+    if missing := {s.name for s in topology.switches} - sessions.keys():
+        raise ControllerError(
+            f"no session with {', '.join(sorted(missing))} of {topology.name}", value=tuple(sorted(missing))
+        )
+
+
 class Controller:
     """One fabric's controller: its parts, and the operations that involve several of them.
 
@@ -135,12 +150,7 @@ class Controller:
             ControllerError: The journal belongs to another fabric.
             PlanError: This fabric cannot report what `options` requests.
         """
-        if options.watching is not None:
-            check_int_config(topology, options.watching)
-        if missing := {s.name for s in topology.switches} - sessions.keys():
-            raise ControllerError(
-                f"no session with {', '.join(sorted(missing))} of {topology.name}", value=tuple(sorted(missing))
-            )
+        _check_inputs(topology, sessions, options)
         self.topology = topology
         self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.congestion.bound_packets)
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)

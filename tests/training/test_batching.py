@@ -13,15 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.hosts import reference_sum
+from weir.imports.extras import MissingExtra
 from weir.tests.support.errors import raises
 from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import LossCurve, Machine, TrainingError, TrainingPlan, make_mode
 from weir.training.batching.analytic import equal_shares, proportional_shares
+from weir.training.batching.history import SpeedHistory
 from weir.training.batching.manager import MAX_APART, BatchSizeManager, RuleName, Turns
-from weir.training.batching.narx import Narx, NarxHistory
 from weir.training.batching.numeric import NumericRule, TuningPhase
-from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
-from weir.training.batching.reporter import PREDICTORS, REPORT_VALUES, SpeedReporter
+from weir.training.batching.predictor import Predictor
+from weir.training.batching.predictors import PREDICTORS
+from weir.training.batching.predictors.ar import AutoRegressive
+from weir.training.batching.predictors.ema import MovingAverage
+from weir.training.batching.predictors.memoryless import Memoryless
+from weir.training.batching.predictors.narx import Narx
+from weir.training.batching.reporter import REPORT_VALUES, SpeedReporter
 from weir.training.machines import Readings, jitter, stepping
 from weir.training.optimisers import make_optimiser
 from weir.training.samples import Samples
@@ -401,7 +407,7 @@ def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
 @pytest.mark.parametrize("past_only", [False, True])
 def test_narx_inputs_of_an_iteration_precede_it(past_only: bool) -> None:
     order, memory, count = 3, 40, 250
-    rng, history = np.random.default_rng(4), NarxHistory(order, memory, past_only=past_only)
+    rng, history = np.random.default_rng(4), SpeedHistory(order, memory, past_only=past_only)
     speeds, shares, read = rng.uniform(100, 1000, count), rng.uniform(0.2, 1, (count, 2)), Readings(1.0, 1.0)
     for k in range(count):
         if k % 7:  # else nobody has asked, and the machine is as it was
@@ -437,9 +443,17 @@ def root_mean_square(predictor: Predictor, machine: Machine, count: int, first: 
     return float(np.sqrt(np.mean(squares)))
 
 
+def made(name: str) -> Predictor:
+    """A registered predictor, or a skip if its package is not installed."""
+    try:
+        return PREDICTORS[name].make()
+    except MissingExtra as missing:
+        pytest.skip(str(missing))
+
+
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_predictors_learn_a_steady_speed(name: str) -> None:
-    predictor = PREDICTORS[name]()
+    predictor = made(name)
     assert predictor.predict(FREE) is None
     for _ in range(150):
         predictor.observe(250.0)
@@ -480,7 +494,7 @@ def test_the_manager_keeps_memory_limits_under_either_rule() -> None:
 def test_a_manager_refuses_what_it_does_not_know() -> None:
     with raises(TrainingError, value="fast", allowed=("analytic", "numeric")):
         BatchSizeManager(8, 2, rule="fast")  # type: ignore[arg-type]
-    with raises(TrainingError, value="lstm", allowed=("memoryless", "ema", "ar", "narx")):
-        SpeedReporter("lstm")
+    with raises(TrainingError, value="arma", allowed=(*PREDICTORS, "the path of a Python file")):
+        SpeedReporter("arma")
     with raises(TrainingError, value=0.0):
         SpeedReporter().observe(4, 0.0)

@@ -6,7 +6,6 @@ decided from everyone's reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,15 +14,8 @@ from numpy.typing import NDArray
 from ..errors import TrainingError
 from ..machines import Readings
 from .manager import RuleName
-from .narx import Narx
-from .predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
-
-PREDICTORS: Final[dict[str, Callable[[], Predictor]]] = {
-    "memoryless": Memoryless,
-    "ema": MovingAverage,
-    "ar": AutoRegressive,
-    "narx": Narx,
-}
+from .predictors import PREDICTORS
+from .predictors.memoryless import Memoryless
 
 REPORT_VALUES: Final = 3
 """Predicted samples per second; seconds of the last iteration; the most samples that it holds. 0: not known."""
@@ -36,12 +28,15 @@ class SpeedReporter:
         """Make the reporter of one worker.
 
         Args:
-            predictor: name of the predictor of speeds for the analytic rule.
+            predictor: name of the predictor of speeds for the analytic rule, or the path of a Python file.
             rule: name of the rule. The numeric one uses times, and receives the last speed.
+
+        Raises:
+            TrainingError: There is no such predictor.
+            MissingExtra: It needs a package that is not installed.
         """
-        if predictor not in PREDICTORS:
-            raise TrainingError(f'unknown predictor "{predictor}"', value=predictor, allowed=tuple(PREDICTORS))
-        self._predictor = PREDICTORS[predictor]() if rule == "analytic" else Memoryless()
+        make = PREDICTORS.describe(predictor).make
+        self._predictor = make() if rule == "analytic" else Memoryless()
         self._last_s = 0.0
         self._limit = 0
 

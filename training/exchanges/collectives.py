@@ -30,7 +30,11 @@ class FollowedSpeeds:
 
 
 def summing_worker(
-    job: Replicas, rank: int, communicator: Communicator, follow: FollowedSpeeds | None = None
+    job: Replicas,
+    rank: int,
+    communicator: Communicator,
+    follow: FollowedSpeeds | None = None,
+    sizes: list[int] | None = None,
 ) -> Process:
     """Sum gradients, weighted by samples, and make the same step with the mean as everyone.
 
@@ -38,12 +42,13 @@ def summing_worker(
         job: The job's replicas.
         rank: The worker's rank.
         communicator: Its end of the job.
-        follow: How batch sizes follow speeds; None: they stay equal.
+        follow: How batch sizes follow speeds; None: they stay.
+        sizes: Batch sizes of the first step, by rank; None: equal ones.
     """
     plan = job.plan
     samples, optimiser = Samples(job.workload.rows, (plan.seed, 0)), job.optimiser()
     held = job.samples(rank)
-    machine, sizes = job.machines[rank], plan.equal_sizes()
+    machine, sizes = job.machines[rank], sizes or plan.equal_sizes()
     if follow is not None:
         reporter, turns = SpeedReporter(follow.predictor, rule=follow.rule), Turns(follow.rule)
         ask = partial(follow.service.request, rule=follow.rule, size_step=follow.size_step)

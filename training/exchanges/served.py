@@ -44,7 +44,6 @@ class ParameterServer:
         """
         self.weights = job.workload.initial()
         self.curve = job.curve
-        self.sizes = job.plan.equal_sizes()
         self._batch = job.plan.batch
         self._rule = rule
         self._partial_steps = partial_steps
@@ -61,7 +60,7 @@ class ParameterServer:
             iteration = self.curve.current[worker]
             iteration.taken_ns = now_ns
             before = self.weights
-            self._receive_update(worker, update, now_ns)
+            self._receive_update(worker, (update, iteration.samples), now_ns)
             iteration.given_ns = (yield Wait(lambda: 0 if rule.may_continue(worker) else None)).now_ns
             rule.on_weights_sent(worker)
             yield communicator.broadcast_async(self.given(before), SERVER, name="weights")
@@ -79,13 +78,13 @@ class ParameterServer:
         self.weights = self._optimiser.step(self.weights, mean, share)
         self.curve.updated(self.weights, counted, now_ns)
 
-    def _receive_update(self, worker: int, update: Floats, now_ns: int) -> None:
+    def _receive_update(self, worker: int, update: tuple[Floats, int], now_ns: int) -> None:
         match self._rule.on_update(worker, now_ns):
             case UpdateOutcome.DROPPED:
                 self.curve.dropped += 1
             case UpdateOutcome.KEPT:
-                self._kept.append((update, self.sizes[worker]))
+                self._kept.append(update)
             case UpdateOutcome.COMPLETES:
-                updates = [*self._kept, (update, self.sizes[worker])]
+                updates = [*self._kept, update]
                 self._kept = []
                 self.complete(updates, now_ns)

@@ -74,7 +74,7 @@ class _ElasticCentre(ParameterServer):
     def complete(self, updates: list[tuple[Floats, int]], now_ns: int) -> None:
         for update, samples in updates:
             self.weights = self.weights + np.float32(self._mode.push) * (update - self.weights)
-            self.curve.updated(self.weights, samples * self._mode.period, now_ns)
+            self.curve.updated(self.weights, samples, now_ns)
 
 
 DESCRIPTION: Final = ModeDescription(

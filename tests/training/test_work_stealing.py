@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +103,11 @@ def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
 # --- the state machine ---
 
 
+def about(done: float) -> Any:
+    """Progress in an expected message, which is a sum of shares."""
+    return pytest.approx(done)
+
+
 def sharing(rank: int = 0) -> WorkSharing:
     """Worker of three with ten rows, 100 to 109, in its iteration 0."""
     work = WorkSharing(rank, 3, LIMITS)
@@ -112,7 +118,7 @@ def sharing(rank: int = 0) -> WorkSharing:
 def test_reports_go_to_the_helpers() -> None:
     work = sharing()
     assert work.outbox == [(2, Progress(0, 0.0)), (1, Progress(0, 0.0))]
-    assert (work.unit(), work.done) == (2, pytest.approx(0.2))
+    assert (work.unit(), work.done) == (2, about(0.2))
 
 
 def test_a_helper_gets_a_small_slice_first_and_larger_ones_then() -> None:
@@ -122,7 +128,7 @@ def test_a_helper_gets_a_small_slice_first_and_larger_ones_then() -> None:
     work.receive(Offer(2, 0.3))
     work.receive(Offer(2, 1.0))
     work.receive(Offer(2, 1.0))
-    assert work.outbox[0] == (2, Progress(0, pytest.approx(0.2), refuses=True)), "not far enough ahead"
+    assert work.outbox[0] == (2, Progress(0, about(0.2), refuses=True)), "not far enough ahead"
     slices = [message for _, message in work.outbox if isinstance(message, Slice)]
     assert [each.rows.tolist() for each in slices] == [[109], [107, 108]]
 
@@ -143,7 +149,7 @@ def test_one_offer_at_a_time_and_none_after_a_refusal_until_a_report() -> None:
     work.receive(Progress(1, 0.1))
     for _ in range(2):
         work.offer_help()
-    assert [message for _, message in work.outbox] == [Offer(0, pytest.approx(0.6))]
+    assert [message for _, message in work.outbox] == [Offer(0, about(0.6))]
     work.receive(Progress(1, 0.1, refuses=True))
     work.offer_help()
     assert len(work.outbox) == 1

@@ -175,7 +175,7 @@ def refusal(error: Any, request: Any) -> str:
 class Client:
     """One primary controller's session. A context manager; every call fails within its time limit."""
 
-    def __init__(self, address: str, device_id: int, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, address: str, device_id: int, *, timeout_s: float = 60.0) -> None:
         self._device_id = device_id
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(address)

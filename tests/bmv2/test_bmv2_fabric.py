@@ -35,7 +35,7 @@ from weir.tests.bmv2.fabric_node import (
 )
 from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
 from weir.tests.bmv2.mutation import mutate
-from weir.wire import int_md
+from weir.wire import frames, int_md
 from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, MessageType
 from weir.wire.int_messages import link_request
 
@@ -262,7 +262,7 @@ def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
                 port,
                 frame(
                     body if told else b"no message",
-                    WORKERS[port - 1],
+                    (*WORKERS, PARENT)[port - 1],
                     FAR + 1,
                     destination_port=AGGREGATION_PORT if told else 53,
                     source_port=AGGREGATION_PORT,
@@ -272,10 +272,12 @@ def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
             for port, dscp, told in cases
         ]
     )
-    classes = {8: 0, 48: 7, 56: 7}
-    expected = [(port, classes.get(dscp, 1), told) not in held_back for port, dscp, told in cases]
+    priorities = [frames.TRAFFIC_CLASSES.get(dscp, frames.BULK_PRIORITY) for _, dscp, _ in cases]
+    expected = [
+        (port, priority, told) not in held_back for (port, _, told), priority in zip(cases, priorities, strict=True)
+    ]
     assert [bool(found) for found in outputs] == expected
-    assert drops(pair)[POLICED] == 2 + 2 + 61 + 1
+    assert drops(pair)[POLICED] == expected.count(False)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

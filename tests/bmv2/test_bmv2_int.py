@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.harness import Compiled, Output, needs_bmv2
 from weir.tests.p4src.int_fabric import as_delivered, tcp_frame, udp_frame
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Topology
 from weir.topologies.routing import Routes
 from weir.wire import int_report
 from weir.wire.int_md import DomainInstruction, Instruction
@@ -36,7 +38,16 @@ from weir.wire.int_shim import Presence
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
 BUILD: Final = p4src.ROOT / "build"
-TOPOLOGY: Final = leaf_spine(2, 1, 3)
+
+
+def fabric() -> Topology:
+    """Return the fabric. The P4Runtime server of simple_switch_grpc takes no class of a clone."""
+    topology = leaf_spine(2, 1, 3)
+    switches = (replace(switch, target=replace(switch.target, clone_classes=False)) for switch in topology.switches)
+    return replace(topology, switches=tuple(switches))
+
+
+TOPOLOGY: Final = fabric()
 """h1, h2, h3 at s1; h4, h5, h6 at s2; s3 above both. Hosts are at ports 1 to 3."""
 COLLECTORS: Final = {"s1": "h3", "s2": "h6", "s3": "h6"}
 """Behind a port that no watched packet leaves by: bmv2's threads race for the order of reports, and of bytes sent."""

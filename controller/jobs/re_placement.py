@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,8 +27,10 @@ from ..congestion.window_controller import WindowController
 from ..decisions import Decisions
 from ..errors import ControllerError, described
 from ..placement import Placement
+from ..placement.model.links import Links
 from ..placement.model.loads import LinkLoad
 from ..planning.improvement import Improvement, saved_together
+from ..planning.persistence import persistence
 from ..planning.plan import rounds_of_step
 from ..planning.planner import LinkConditions, Planner, loads_of
 from ..telemetry.snapshot import Snapshot
@@ -170,6 +172,15 @@ class RePlacementScheduler:
         self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
         return list(self._readings)
 
+    def _persistence(self, jobs: Sequence[RunningJob]) -> float:
+        """Share of loads that lasts until the next evaluation, or for a step of the slowest job if that is longer."""
+        horizons_s = [1e-9 * self._moves.options.solve_period_ns]
+        for job in jobs:
+            if job.rounds_per_second:
+                horizons_s.append(sum(rounds_of_step(job.spec, self._planner.topology)) / job.rounds_per_second)
+        readings = [(1e-9 * reading.at_ns, reading.loads) for reading in self._readings]
+        return persistence(Links.of(self._planner.routes), readings, max(horizons_s))
+
     def _is_steady(self, better: Improvement, readings: list[_Reading], now_ns: int) -> bool:
         """Return True if the placement is better by every reading of the last periods."""
         return len(better.saved) >= self._recent(readings, now_ns)
@@ -192,8 +203,9 @@ class RePlacementScheduler:
         others = self._moves.outlook.others(number)
         unsettled, own = self._moves.outlook.unsettled(now_ns), job.plan.streams
         readings = self._read_since(job.moved_ns, now_ns)
+        lasting = self._persistence([job])
         around = [
-            LinkConditions(reading.loads, others).discard_untrusted(
+            LinkConditions(reading.loads, others, lasting).discard_untrusted(
                 [*reading.links.stale, *reading.links.unmeasured, *unsettled], own
             )
             for reading in readings
@@ -294,7 +306,8 @@ class RePlacementScheduler:
             return None
         readings = fresh
         plans = [(job.plan, job.active) for job in jobs]
-        around = [LinkConditions(reading.loads, {}) for reading in readings]
+        lasting = self._persistence(jobs)
+        around = [LinkConditions(reading.loads, {}, lasting) for reading in readings]
         decide = self._planner.better_together(plans, movable, around, self._moves.options.improvement)
         return decide, partial(self._move_all, [(job, job.plan.generation) for job in jobs], readings)
 

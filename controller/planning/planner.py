@@ -54,6 +54,8 @@ class LinkConditions:
     """Measured load of each link that is neither this job's nor another's."""
     others: Mapping[Endpoint, float]
     """Bytes that other jobs bring onto each in a step, as planned."""
+    persistence: float = 1.0
+    """Share of the loads that is expected to last for a step."""
 
     @classmethod
     def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> LinkConditions:
@@ -70,7 +72,7 @@ class LinkConditions:
         loads = dict(self.loads)
         for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
             loads[link] = LinkLoad() if link in own_links else FULL
-        return LinkConditions(loads, self.others)
+        return replace(self, loads=loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,7 @@ class Planner:
             gradient_bytes=spec.gradient_bytes,
             loads=links.loads,
             others=links.others,
+            persistence=links.persistence,
             unreachable=unreachable,
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
@@ -271,7 +274,13 @@ class Planner:
     def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[LinkConditions]) -> list[Problem]:
         """One for each reading; the fabric's memory is the same in all."""
         first = self.problem(spec, workers, readings[0])
-        return [first, *(replace(first, loads=reading.loads, others=reading.others) for reading in readings[1:])]
+        return [
+            first,
+            *(
+                replace(first, loads=reading.loads, others=reading.others, persistence=reading.persistence)
+                for reading in readings[1:]
+            ),
+        ]
 
     def history(self, job: int) -> GenerationHistory:
         """Return the generations of this job's number; a new number's are empty."""

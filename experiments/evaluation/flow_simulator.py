@@ -38,6 +38,7 @@ from ...controller.placement.reference_schemes import (
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.improvement import better_alone, better_jointly, saved_together
+from ...controller.planning.persistence import persistence
 from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
 from ...wire.aggregation import FAN_IN
@@ -233,8 +234,14 @@ class _Run:
             self.point.gradient_bytes,
             loads,
             self.scenario.room,
+            persistence=self._persistence(job),
             others=self._others(job) if beside else {},
         )
+
+    def _persistence(self, job: _Job) -> float:
+        """Share of loads that is expected to last for a step, by the readings so far."""
+        step = job.flow.durations[-1] if job.flow is not None and job.flow.durations else self.idle_step
+        return persistence(self.links, self.readings, max(step, self.timing.interval * 1e-9))
 
     def _others(self, job: _Job) -> Mapping[Endpoint, float]:
         """Bytes that the other jobs bring onto each link in a step."""

@@ -43,6 +43,8 @@ class Problem:
     """The most children that a node takes."""
     slack: float = 0.0
     """Allowed slowdown relative to the best tree, as a share, in exchange for fewer hops or switches."""
+    persistence: float = 1.0
+    """Share of links whose present load is expected to last for the next step (`controller.planning.persistence`)."""
     others: Mapping[Endpoint, float] = field(default_factory=dict)
     """Bytes that the fabric's other jobs bring onto each directed link in a step of theirs. They are known, so `loads`
     is without them.
@@ -70,6 +72,10 @@ class Problem:
             )
         if not 0 <= self.slack < 1:
             raise PlacementError(f"{self.slack} is not a share in [0, 1)", place="slack", value=self.slack)
+        if not 0 <= self.persistence <= 1:
+            raise PlacementError(
+                f"{self.persistence} is not a share in [0, 1]", place="persistence", value=self.persistence
+            )
         if not 1 <= self.fan_in <= FAN_IN:
             raise PlacementError(
                 f"{self.fan_in} is not in 1…{FAN_IN}, which the program's contributor bits allow",

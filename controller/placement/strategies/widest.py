@@ -12,6 +12,10 @@ then light links (`trees.rooted_tree`).
 A tree is a widest one exactly while the links *faster* than its slowest do not connect its terminals. That is one pass
 over the fabric, so a job is placed again only when needed: as long as the check confirms its tree it keeps it.
 
+If traffic changes fast (`Problem.persistence` below LASTING), the slowest link of now says little about the next step,
+and each further link may be a slow one then. Of trees with ever more slack, the one with the least expected time of its
+slowest link is taken (`model.expectation`).
+
 If fan-in leaves no such tree, a greedy cover fits one into it (`trees.fitted_tree`), over heavier links if need be. If
 some switches have no room, the same trees over the others are compared with the bound that all of them would give; if
 they do not reach it, the method for scarce memory is tried, too.
@@ -33,7 +37,8 @@ from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ..exact.spanning import connected, last_that_connects, prepare
 from ..exact.trees import central, fitted_tree, placed, rooted_tree, user_switches
-from ..model.cost import PlacementCosts
+from ..model.cost import MIN_SHARE, PlacementCosts
+from ..model.expectation import expected_slowest_seconds
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import Placement, Problem
 from ..model.strategy import Need, StrategyDescription
@@ -45,6 +50,10 @@ _FEW: Final = 1 / 16
 """Share of the directed links above which a change is evaluated over all links."""
 _SAME: Final = 1e-12
 """Times that differ by this share or less are the same."""
+LASTING: Final = 0.9
+"""Persistence from which on the present loads count as lasting."""
+_SLACKS: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 1 / MIN_SHARE)
+"""Slacks of the trees that are compared among fast changes; the last one allows every link."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,28 @@ class Terminals:
         """
         if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
             return None
-        allowed = self.usable & (weights <= most * (1 + self.slack))
+        return self._tree_within(most * (1 + self.slack), weights, latency)
+
+    def trees(
+        self, slacks: Iterable[float], weights: Floats, access: float, latency: Floats
+    ) -> list[tuple[int, dict[int, int]]]:
+        """Return root and parents of the different trees with these slacks, in their order; none if the first does not
+        exist.
+        """
+        if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
+            return []
+        trees = list[tuple[int, dict[int, int]]]()
+        for slack in slacks:
+            tree = self._tree_within(most * (1 + slack), weights, latency)
+            if tree is None:
+                break
+            if tree not in trees:
+                trees.append(tree)
+        return trees
+
+    def _tree_within(self, most: float, weights: Floats, latency: Floats) -> tuple[int, dict[int, int]] | None:
+        """Return root and parents of the fastest tree over usable pairs of at most this weight."""
+        allowed = self.usable & (weights <= most)
         root = central(self.links, allowed, self.nodes) if self.root is None else self.root
         children = {root: 0, **self.racks}
         if max(children.values()) > self.fan_in:
@@ -193,7 +223,10 @@ class WidestTree:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         """Same contract as `Strategy.place`. A job's last tree is changed, and kept if no tree is wider."""
-        links, kept = Links.of(problem.routes), self._kept_of(problem)
+        links = Links.of(problem.routes)
+        if problem.persistence < LASTING and (expected := self._expected_fastest(problem, links)) is not None:
+            return expected
+        kept = self._kept_of(problem)
         if kept is None:
             costs = PlacementCosts(problem)
             access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
@@ -209,9 +242,26 @@ class WidestTree:
 
         A change that does not touch the tree is settled without a pass over the fabric.
         """
-        if (kept := self._kept_of(problem)) is None:
+        if problem.persistence < LASTING or (kept := self._kept_of(problem)) is None:
             return self.place(problem, random.Random(0))
         return self._kept_or_new(problem, kept, kept.change(problem, changed))
+
+    def _expected_fastest(self, problem: Problem, links: Links) -> Placement | None:
+        """Return the tree whose slowest link takes the least expected time; of equal ones that with the least slack.
+
+        None if fan-in or memory leave no tree of adjacent hops.
+        """
+        terminals, costs = Terminals.of(problem, links), PlacementCosts(problem)
+        access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
+        placements = [
+            placed(problem, links, parents, root, terminals.aggregators)
+            for root, parents in terminals.trees(_SLACKS, weights, access, costs.latency_of_pairs())
+        ]
+        if not placements:
+            return None
+        best = min(placements, key=lambda each: expected_slowest_seconds(costs, each, problem.persistence))
+        best.check(problem)
+        return best
 
     def _kept_of(self, problem: Problem) -> _Kept | None:
         """The job's tree, where the routes are those of before, and there is room where there was."""

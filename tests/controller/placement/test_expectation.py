@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -53,9 +52,10 @@ def enumerated(costs: PlacementCosts, placement: Placement, persistence: float) 
             of_links.append([(now, 1.0)])
     outcomes = {0.0: 1.0}
     for of_link in of_links:
-        joined = Counter[float]()
+        joined: dict[float, float] = {}
         for (before, share), (seconds, chance) in itertools.product(outcomes.items(), of_link):
-            joined[max(before, seconds)] += share * chance  # type: ignore[assignment]
+            worst = max(before, seconds)
+            joined[worst] = joined.get(worst, 0.0) + share * chance
         outcomes = joined
     return sum(seconds * share for seconds, share in outcomes.items())
 

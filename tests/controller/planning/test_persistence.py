@@ -20,7 +20,7 @@ def course(correlation: float, count: int = 12, gap_s: float = 0.02, seed: int =
     """Loads that keep their value from one reading to the next with this probability, and are drawn again else."""
     rng = np.random.default_rng(seed)
     shares = rng.choice([0.0, 0.2, 0.6], len(BETWEEN))
-    readings = []
+    readings: list[Reading] = []
     for number in range(count):
         again = rng.random(len(BETWEEN)) >= correlation
         shares = np.where(again, rng.choice([0.0, 0.2, 0.6], len(BETWEEN)), shares)

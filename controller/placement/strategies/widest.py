@@ -50,7 +50,7 @@ _FEW: Final = 1 / 16
 """Share of the directed links above which a change is evaluated over all links."""
 _SAME: Final = 1e-12
 """Times that differ by this share or less are the same."""
-LASTING: Final = 0.9
+LASTING: Final = 0.5
 """Persistence from which on the present loads count as lasting."""
 _SLACKS: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 1 / MIN_SHARE)
 """Slacks of the trees that are compared among fast changes; the last one allows every link."""

@@ -89,10 +89,10 @@ def test_fast_changes_favour_the_tree_with_fewer_links() -> None:
     assert expected_slowest_seconds(costs, simple, 0.1) < expected_slowest_seconds(costs, widest, 0.1)
 
 
-def test_nearly_lasting_loads_change_no_decision() -> None:
+def test_loads_that_mostly_last_change_no_decision() -> None:
     for seed in range(20):
         problem, placement = drawn(seed)
-        again = strategy("widest").place(replace(problem, persistence=0.95), random.Random(0))
+        again = strategy("widest").place(replace(problem, persistence=0.6), random.Random(0))
         assert again == placement
 
 

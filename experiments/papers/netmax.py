@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..repetition.measures import TIME_TO_LOSS
-from ..repetition.moving_link import RING, times_beside_a_moving_link
+from ..repetition.moving_link import MOST_WASTED, RING, WASTED, times_beside_a_moving_link
 from ..repetition.paper import Contender, Paper
+
+_BY_POLICY: Final = ("steady", "netmax", "netmax-measured")
+"""Contenders whose policies follow the links."""
 
 DESCRIPTION: Final = Paper(
     name="netmax",
@@ -18,6 +22,7 @@ DESCRIPTION: Final = Paper(
     system=Contender("steady", "steady gossip, INT"),
     baselines=(
         Contender("netmax-measured", "NetMax as published, measured pulls", strong=True),
+        Contender("netmax", "NetMax, INT"),
         Contender("uniform", "uniform gossip"),
         Contender("ad-psgd", "AD-PSGD", strong=True),
         Contender("prague", "Prague, groups of 4", strong=True),
@@ -27,7 +32,11 @@ DESCRIPTION: Final = Paper(
         Contender("local", "local SGD, period 4, summed in switches", strong=True),
         Contender("diloco", "DiLoCo, period 4, summed in switches", strong=True),
     ),
-    figures=(TIME_TO_LOSS,),
+    figures=(
+        TIME_TO_LOSS,
+        replace(WASTED, contenders=_BY_POLICY),
+        replace(MOST_WASTED, contenders=_BY_POLICY),
+    ),
     regime="flow model in virtual time, without packets and queues; 2,410 parameters, handwritten digits, "
     "batches of 16, 4 ms a step; leaf-spine of 100 Mbit/s, one link 2 to 100 times slower (log-uniform), another one "
     "every 250 ms; telemetry after 20 ms, trees move after 60 ms; held-out loss 0.3, limit 2 s; shards by label have a "

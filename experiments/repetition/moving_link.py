@@ -32,7 +32,7 @@ from ...training.samples import label_shards
 from ...training.workloads.digits import DigitsNetwork
 from ..backends.gossip_policies import PublishedPolicies
 from .measures import TIME_TO_LOSS
-from .paper import Paper, Sample
+from .paper import Paper, Quantity, Sample
 
 SPAN_NS: Final = 250_000_000
 """Time until the slow link is another one."""
@@ -51,8 +51,15 @@ MIXED: Final = 0.25
 """Share of rows that are dealt out regardless of their label, where shards differ."""
 TELEMETRY_NS: Final = 10_000_000
 """Period of telemetry; its averages are over two."""
+MEASURED_NS: Final = 100_000_000
+"""Time between two policies from the workers' own pulls: 2/5 of a span, as NetMax's two minutes of five."""
 TREE_NS: Final = 60_000_000
 """Time until the tree of a sum has left a link that became slow: telemetry, and the period of placement."""
+
+WASTED: Final = Quantity("mean number of pulls that a worker wastes after a link slows", "pulls")
+MOST_WASTED: Final = Quantity("largest number of pulls that a worker wastes after a link slows", "pulls")
+WATCHED_NS: Final = 2 * SPAN_NS + SPAN_NS // 2
+"""Gossip goes on until this instant, so that at least two moves are counted."""
 
 RING: Final = "ring"
 """Contender that is BSP by a ring all-reduce among the hosts."""
@@ -90,7 +97,11 @@ class Condition:
         return f"{self.workers} workers, {link}, {'shards by label' if self.sharded else 'data alike'}"
 
 
-CONDITIONS: Final = (Condition(8), Condition(8, sharded=True))
+CONDITIONS: Final = tuple(
+    Condition(workers, between_switches, sharded)
+    for workers in (8, 16)
+    for between_switches, sharded in ((False, False), (False, True), (True, False))
+)
 
 
 class MovingLink:
@@ -238,13 +249,26 @@ class SharedLinks:
 
 
 @dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull of gossip that has ended."""
+
+    rank: int
+    source: int
+    """Rank of the worker whose weights were pulled."""
+    ended_ns: int
+    duration_ns: int
+    policy_ns: int
+    """Instant of the times that the policy of this pull was computed from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """One contender's training."""
 
     reached_ns: int | None
     """When the loss was the target's; None: not within the limit."""
-    pulls: tuple[tuple[int, int, int, int], ...]
-    """Puller, source, end in ns and duration in ns of each pull of gossip."""
+    pulls: tuple[Pull, ...]
+    """Pulls of gossip in the order of their ends."""
 
 
 class _Recorded(PublishedPolicies):
@@ -259,40 +283,56 @@ class _Recorded(PublishedPolicies):
             snapshot=lambda _: fabric.snapshot(clock.now_ns),
             compute_s=lambda: np.full(len(fabric.hosts), BATCH / SPEED),
             period_ns=TELEMETRY_NS,
-            measured_period_ns=SPAN_NS,
+            measured_period_ns=MEASURED_NS,
             paths=fabric.path,
         )
         self._clock = clock
-        self.pulls: list[tuple[int, int, int, int]] = []
+        self._policy_ns = [0] * len(fabric.hosts)
+        self.pulls: list[Pull] = []
+
+    def row(self, rank: int, policy: str, source: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        row = super().row(rank, policy, source)
+        self._policy_ns[rank] = self._looked_ns[policy, source]
+        return row
 
     def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
         super().pulled(rank, peer, duration_ns)
-        self.pulls.append((rank, peer, self._clock.now_ns, duration_ns))
+        self.pulls.append(Pull(rank, peer, self._clock.now_ns, duration_ns, self._policy_ns[rank]))
 
 
-def wasted_pulls(condition: Condition, seed: int, course: Course) -> list[int]:
+def wasted_pulls(
+    condition: Condition, seed: int, course: Course, *, measured: bool, longer_ns: float = 1.5e9 * BATCH / SPEED
+) -> list[int]:
     """Return how many pulls each worker wasted after a link became slow, for each worker and move of the slow link.
 
-    Wasted is a pull that begins after the move, crosses the slow link, and takes longer than computing.
+    Wasted is a long pull that crosses the slow link and is drawn by a policy that cannot know of the move yet: its
+    times are older than the telemetry's averages need, or older than the end of the first such pull.
 
     Args:
         condition: Job and slow links.
         seed: Seed of the slow links.
         course: The training.
+        measured: True if the policy is computed from the workers' own pulls.
+        longer_ns: Only pulls that take longer count, in ns; 1.5 times as long as computing.
     """
     fabric = MovingLink(condition, seed)
-    spans = range(1, 1 + max((end_ns for _, _, end_ns, _ in course.pulls), default=0) // SPAN_NS)
+    spans = range(1, 1 + max((pull.ended_ns for pull in course.pulls), default=0) // SPAN_NS)
     counts = {(span, rank): 0 for span in spans for rank in range(condition.workers)}
-    for rank, source, end_ns, duration_ns in course.pulls:
-        began_ns = end_ns - duration_ns
-        crossed = fabric.path(fabric.hosts[source], fabric.hosts[rank])
+    tried_ns: dict[int, int] = {}
+    """End of the first slow pull after each move."""
+    for pull in course.pulls:
+        began_ns = pull.ended_ns - pull.duration_ns
+        span = began_ns // SPAN_NS
+        crossed = fabric.path(fabric.hosts[pull.source], fabric.hosts[pull.rank])
         slow = not fabric.slow(began_ns)[0].isdisjoint(crossed)
-        if slow and duration_ns > 1.5e9 * BATCH / SPEED and (began_ns // SPAN_NS, rank) in counts:
-            counts[began_ns // SPAN_NS, rank] += 1
+        if (span, pull.rank) not in counts or not slow or pull.duration_ns <= longer_ns:
+            continue
+        known_ns = tried_ns.setdefault(span, pull.ended_ns) if measured else span * SPAN_NS + 2 * TELEMETRY_NS
+        counts[span, pull.rank] += pull.policy_ns < known_ns
     return list(counts.values())
 
 
-def train(condition: Condition, contender: str, seed: int, target: float = TARGET) -> Course:
+def train(condition: Condition, contender: str, seed: int, target: float = TARGET, watched_ns: int = 0) -> Course:
     """Train until the target loss or the limit.
 
     Args:
@@ -300,6 +340,7 @@ def train(condition: Condition, contender: str, seed: int, target: float = TARGE
         contender: A name of `MODES`.
         seed: Seed of data, machines' noise and slow links.
         target: Held-out loss with which training ends.
+        watched_ns: Instant before which it does not end.
     """
     workers = condition.workers
     fabric, clock, workload = MovingLink(condition, seed), IdealClock(), DigitsNetwork(32, seed)
@@ -330,7 +371,9 @@ def train(condition: Condition, contender: str, seed: int, target: float = TARGE
         processes = training.summed(timed.communicators, _NoSizes())
 
     def done() -> bool:
-        return clock.now_ns >= LIMIT_NS or bool(curve.losses and curve.losses[-1].loss <= target)
+        if clock.now_ns < watched_ns:
+            return False
+        return clock.now_ns >= LIMIT_NS or curve.reached_ns(target) is not None
 
     run(Processes(processes, training.cost_ns), clock, [timed], done)
     reached = curve.reached_ns(target)
@@ -347,14 +390,20 @@ class _NoSizes:
 
 
 def times_beside_a_moving_link(paper: Paper) -> Iterator[Sample]:
-    """Measure `TIME_TO_LOSS` of all contenders, which are names of `MODES`, under all conditions.
+    """Measure `TIME_TO_LOSS` of all contenders, which are names of `MODES`, and the wasted pulls of some.
 
     A mode that has not reached the target at the limit counts with the limit.
     """
     for condition in CONDITIONS:
         for seed in range(1, paper.seeds + 1):
-            for contender in paper.contenders:
-                reached_ns = train(condition, contender.name, seed).reached_ns
-                taken_ns = LIMIT_NS if reached_ns is None else reached_ns
-                limited = reached_ns is None
-                yield Sample(TIME_TO_LOSS.name, condition.name, contender.name, seed, taken_ns / 1e6, limited)
+            for contender in (each.name for each in paper.contenders):
+                counted = contender in paper.figure(WASTED.name).contenders
+                course = train(condition, contender, seed, watched_ns=WATCHED_NS if counted else 0)
+                limited = course.reached_ns is None
+                taken_ns = LIMIT_NS if course.reached_ns is None else course.reached_ns
+                yield Sample(TIME_TO_LOSS.name, condition.name, contender, seed, taken_ns / 1e6, limited)
+                if counted:
+                    measured = MODES[contender][1].get("source") == "measured"
+                    wasted = wasted_pulls(condition, seed, course, measured=measured)
+                    yield Sample(WASTED.name, condition.name, contender, seed, float(np.mean(wasted)))
+                    yield Sample(MOST_WASTED.name, condition.name, contender, seed, float(max(wasted)))

@@ -32,6 +32,8 @@ class Quantity:
     """Such as "completion time of a step"."""
     unit: str
     less_is_better: bool = True
+    contenders: tuple[str, ...] = ()
+    """Names of the contenders that have it, the system among them; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)

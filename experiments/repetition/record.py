@@ -139,6 +139,7 @@ def missing(paper: Paper, record: PaperRecord) -> list[str]:
         for figure in paper.figures
         for condition in conditions
         for contender in paper.contenders
-        if (figure.name, condition, contender.name) not in there
+        if (not figure.contenders or contender.name in figure.contenders)
+        and (figure.name, condition, contender.name) not in there
     ]
     return lines if conditions else [f"{paper.name}: no samples"]

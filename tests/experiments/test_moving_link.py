@@ -12,9 +12,11 @@ from weir.experiments.repetition.moving_link import (
     SPAN_NS,
     TELEMETRY_NS,
     TREE_NS,
+    WATCHED_NS,
     Condition,
     Course,
     MovingLink,
+    Pull,
     SharedLinks,
     train,
     wasted_pulls,
@@ -108,10 +110,18 @@ def test_wasted_pulls_begin_after_the_move_and_are_long() -> None:
         for b in range(8)
         if a != b and not fabric.slow(SPAN_NS)[0].isdisjoint(fabric.path(fabric.hosts[b], fabric.hosts[a]))
     )
-    late, short, early = (
-        (*crossing, SPAN_NS + 50 * MS, 40 * MS),
-        (*crossing, SPAN_NS + 60 * MS, 4 * MS),
-        (*crossing, SPAN_NS + 10 * MS, 40 * MS),
+    late, short, early, known, again = (
+        Pull(*crossing, SPAN_NS + ended_ms * MS, taken_ms * MS, SPAN_NS + policy_ms * MS)
+        for ended_ms, taken_ms, policy_ms in ((50, 40, 5), (60, 4, 5), (10, 40, -5), (90, 40, 25), (140, 40, 60))
     )
-    wasted = wasted_pulls(condition, 1, Course(None, (late, short, early)))
+    wasted = wasted_pulls(condition, 1, Course(None, (late, short, early)), measured=False)
     assert (sum(wasted), len(wasted)) == (1, 8)
+    assert sum(wasted_pulls(condition, 1, Course(None, (late, known)), measured=False)) == 1
+    assert sum(wasted_pulls(condition, 1, Course(None, (late, known, again)), measured=True)) == 2
+
+
+def test_telemetry_spares_a_second_pull_that_is_longer_than_its_delay() -> None:
+    """A worker begins its next pull after 20 ms of telemetry's averages and 10 ms until the next look at them."""
+    course = train(CONDITIONS[0], "steady", 1, watched_ns=WATCHED_NS)
+    wasted = wasted_pulls(CONDITIONS[0], 1, course, measured=False, longer_ns=3 * TELEMETRY_NS)
+    assert max(wasted) == 1

@@ -143,6 +143,7 @@ LONG: Final = [
     "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
     "weir papers run NAME",
+    "weir papers run lb-bsp",
     "weir papers run netmax",
     "weir run experiments/gossip/label-shards.yaml",
     "weir run experiments/gossip/moving-link.yaml",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Any, Final
 
@@ -58,7 +59,8 @@ class FabricTest(BaseTest):
         super().setUp()
         self.dataplane = ptf.dataplane_instance
         self.dataplane.flush()
-        self.target = target_named(tu.test_param_get("target", BMV2.name))
+        named = target_named(tu.test_param_get("target", BMV2.name))
+        self.target = replace(named, clone_classes=False)  # the P4Runtime server of simple_switch_grpc takes none
         self.ports = dict(
             zip((*WORKERS, SERVER), map(int, tu.test_param_get("ports", "1,2,3,4").split(",")), strict=True)
         )

@@ -69,8 +69,11 @@ class LinkConditions:
         """Replace readings of these links so that they support no move: a job's `own_links` are idle, and others
         full.
         """
+        untrusted = [*links, *(link for link, load in self.loads.items() if load is FULL)]
+        if not untrusted:
+            return self  # the same loads for all jobs, whose changes are then found once
         loads = dict(self.loads)
-        for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
+        for link in untrusted:
             loads[link] = LinkLoad() if link in own_links else FULL
         return replace(self, loads=loads)
 

@@ -220,6 +220,7 @@ class WidestTree:
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._routes: Routes | None = None
         self._scarce = ScarceMemory()
+        self._loads = _Comparison()
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         """Same contract as `Strategy.place`. A job's last tree is changed, and kept if no tree is wider."""
@@ -231,9 +232,12 @@ class WidestTree:
             costs = PlacementCosts(problem)
             access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
             return self._solve(problem, Terminals.of(problem, links), costs, access, weights)
-        changed = _changed(kept.costs.problem, problem, int(_FEW * len(links.number)))
-        if changed is not None:
-            return self._kept_or_new(problem, kept, kept.change(problem, changed))
+        before, most = kept.costs.problem, int(_FEW * len(links.number))
+        changed = self._loads.differing(before.loads, problem.loads, most)
+        if len(changed) <= most:
+            changed |= _differing(before.others, problem.others, most)
+        if len(changed) <= most:
+            return self._kept_or_new(problem, kept, kept.change(problem, sorted(changed)))
         kept.update(problem)
         return self._kept_or_new(problem, kept, False)
 
@@ -295,28 +299,37 @@ class WidestTree:
         return placement
 
 
-def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
-    """Links whose load, or others' streams, have changed; None if there are more than `most`."""
-    links: set[Endpoint] = set()
-    sides: tuple[tuple[Mapping[Endpoint, object], Mapping[Endpoint, object]], ...] = (
-        (before.loads, now.loads),
-        (before.others, now.others),
-    )
-    for was, now_is in sides:
+class _Comparison:
+    """Links that differ between two mappings. The last result is kept: all jobs have the same readings."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[Endpoint, object], Mapping[Endpoint, object], int, frozenset[Endpoint]] | None = None
+
+    def differing(
+        self, was: Mapping[Endpoint, object], now_is: Mapping[Endpoint, object], most: int
+    ) -> frozenset[Endpoint]:
+        """Return the links whose values differ; if they are more than `most`, at least one more than that."""
         if was is now_is:
-            continue
-        look: Iterable[tuple[Endpoint, object]] = now_is.items()
-        if len(was) <= len(now_is) and all(map(is_, was, now_is)):  # mostly: a copy with some values changed or added
-            added = itertools.islice(look, len(was), None)
-            look = itertools.chain(itertools.compress(look, map(is_not, was.values(), now_is.values())), added)
-        else:
-            links.update(was.keys() - now_is.keys())
-        get = was.get
-        new = (link for link, reading in look if (old := get(link)) is not reading and old != reading)
-        links.update(itertools.islice(new, most + 1))
-        if len(links) > most:
-            return None
-    return sorted(links)
+            return frozenset()
+        last = self._last
+        if last is None or last[0] is not was or last[1] is not now_is or last[2] != most:
+            last = self._last = was, now_is, most, _differing(was, now_is, most)
+        return last[3]
+
+
+def _differing(was: Mapping[Endpoint, object], now_is: Mapping[Endpoint, object], most: int) -> frozenset[Endpoint]:
+    """Compare two mappings, as `_Comparison.differing` does."""
+    links: set[Endpoint] = set()
+    look: Iterable[tuple[Endpoint, object]] = now_is.items()
+    if len(was) <= len(now_is) and all(map(is_, was, now_is)):  # mostly: a copy with some values changed or added
+        added = itertools.islice(look, len(was), None)
+        look = itertools.chain(itertools.compress(look, map(is_not, was.values(), now_is.values())), added)
+    else:
+        links.update(was.keys() - now_is.keys())
+    get = was.get
+    new = (link for link, reading in look if (old := get(link)) is not reading and old != reading)
+    links.update(itertools.islice(new, most + 1))
+    return frozenset(links)
 
 
 def _room(problem: Problem, links: Links) -> Bools:

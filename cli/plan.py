@@ -42,7 +42,8 @@ def _plan() -> None:
 )
 def compression(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="vgg19, or a JSON file with a list of the gradients' sizes.")
+        str,
+        typer.Argument(metavar="MODEL", help="vgg19, bert-base, or a JSON file with a list of the gradients' sizes."),
     ],
     workers: Annotated[int, typer.Option(min=2, help="Number of workers.")] = 8,
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 100Mbit or 10Gbit.")] = "1Gbit",
@@ -53,27 +54,33 @@ def compression(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Plan for each gradient: compress, parts and way.
+    """Plan for each gradient: compress, parts and way, by the time of the schedule of all gradients.
 
     Encoding and decoding are measured here, on one core; links are a latency and a rate. The way is a parameter server
     on every node, a ring, or the switches if they can sum the codec's codes. All gradients are there at the start of
-    the schedule, in which encoding and decoding overlap with the network.
+    the schedule, in which encoding and decoding overlap with the network. Below are the schedules of this plan, of
+    SeCoPa's, which takes each gradient alone, of all raw and of all compressed.
     """
-    from ..hosts.compression.selective import choices, plan, vgg19_sizes
-    from ..hosts.compression.task_graph import chrome_trace, graph, makespan_ms, virtual_spans
+    from ..hosts.compression.selective import MODELS, choices, plan
+    from ..hosts.compression.task_graph import chrome_trace, graph, makespan_ms, plan_schedule, virtual_spans
 
-    sizes = vgg19_sizes() if model == "vgg19" else _sizes_of(Path(model))
+    sizes = MODELS[model]() if model in MODELS else _sizes_of(Path(model))
     costs = _measured(codec, workers, rate, latency)
-    planned = plan(costs, workers, sizes)
-    totals = {"plan": sum(choice.time_ms for choice in planned)}
+    planned = plan_schedule(costs, workers, sizes)
+    compared = {"plan": planned, "SeCoPa": plan(costs, workers, sizes)}
     for name, compressed in (("all raw", False), ("all compressed", True)):
-        totals[name] = sum(
-            min(choice.time_ms for choice in choices(costs, workers, size) if choice.compressed == compressed)
+        compared[name] = [
+            min(
+                (choice for choice in choices(costs, workers, size) if choice.compressed == compressed),
+                key=lambda choice: choice.time_ms,
+            )
             for size in sizes
-        )
+        ]
+    schedules_ms = {
+        name: makespan_ms(virtual_spans(graph(taken, costs, workers, sizes))) for name, taken in compared.items()
+    }
     tasks = graph(planned, costs, workers, sizes)
     spans = virtual_spans(tasks)
-    overlapped_ms = makespan_ms(spans)
     if trace is not None:
         _write(trace, {"traceEvents": chrome_trace(tasks, spans), "displayTimeUnit": "ms"})
     rows = [
@@ -87,7 +94,7 @@ def compression(
         for size, choice in zip(sizes, planned, strict=True)
     ]
     if as_json:
-        sys.stdout.write(json.dumps({"gradients": rows, "total_ms": totals, "schedule_ms": overlapped_ms}) + "\n")
+        sys.stdout.write(json.dumps({"gradients": rows, "schedules_ms": schedules_ms}) + "\n")
         return
     table = Table("numbers", "compress", "parts", "way", "ms", box=box.SIMPLE_HEAD, show_edge=False)
     for row in rows:
@@ -96,8 +103,7 @@ def compression(
         )
     console = Console(highlight=False, markup=False)
     console.print(table)
-    console.print("total: " + ", ".join(f"{name} {total:.1f} ms" for name, total in totals.items()))
-    console.print(f"schedule of the plan, with overlap: {overlapped_ms:.1f} ms")
+    console.print("schedule: " + ", ".join(f"{name} {time_ms:.1f} ms" for name, time_ms in schedules_ms.items()))
 
 
 def _write(file: Path, data: object) -> None:
@@ -112,7 +118,9 @@ def _sizes_of(file: Path) -> list[int]:
         sizes = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
-        raise typer.BadParameter(f"{file}: {reason}; give vgg19, or a JSON file with a list of sizes") from None
+        raise typer.BadParameter(
+            f"{file}: {reason}; give vgg19, bert-base, or a JSON file with a list of sizes"
+        ) from None
     if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers above 0")
     return sizes
@@ -121,26 +129,8 @@ def _sizes_of(file: Path) -> list[int]:
 def _measured(name: str, workers: int, rate: str, latency: str) -> CommunicationCosts:
     """Return costs of links of this rate, and of a codec as it is on this machine."""
     from ..hosts.compression.codecs import make_codec
-    from ..hosts.compression.selective import CommunicationCosts, Line, fitted
-    from ..hosts.compression.trial import measure
+    from ..hosts.compression.measured_costs import coding_costs, with_links
     from ..topologies.units import parse_delay, parse_rate
-    from ..wire.aggregation import LANES, message_bytes
-    from ..wire.frames import FRAME_HEADER_BYTES
 
-    codec = make_codec(name)
-    measure(codec, 1 << 12, time.perf_counter)  # compiles
-    spans = [measure(codec, size, time.perf_counter) for size in _SAMPLE]
-    ratio = codec.bytes_on_wire(1 << 20, workers) / (4 << 20)
-    number_ms, latency_ms = 32e3 / parse_rate(rate), 1e-6 * parse_delay(latency)
-    headers = (FRAME_HEADER_BYTES + message_bytes(LANES)) / (4 * LANES)
-    return CommunicationCosts(
-        encode=fitted(_SAMPLE, [1e3 * span[0] for span in spans]),
-        decode=fitted(_SAMPLE, [1e3 * span[1] for span in spans]),
-        merge=Line(0.0, 0.0),
-        ratio=ratio if codec.homomorphic else ratio / workers,
-        gather=Line((workers - 1) * number_ms, latency_ms),
-        broadcast=Line((workers - 1) * number_ms, latency_ms),
-        send=Line(number_ms, latency_ms),
-        hop=Line(headers * number_ms, latency_ms),
-        switch_ratio=ratio,
-    )
+    coding = coding_costs(make_codec(name), workers, _SAMPLE, time.perf_counter)
+    return with_links(coding, workers, parse_rate(rate), 1e-6 * parse_delay(latency))

@@ -41,6 +41,7 @@ ALONE: Final = [
     "weir codec check examples/codecs/terngrad.compll",
     "weir codec list",
     "weir plan compression vgg19 --workers 8 --rate 100Mbit",
+    "weir plan compression bert-base --codec onebit",
     "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
     "weir place topologies/leaf_spine.yaml --server h12 --strategy agg --streams s1=4",

@@ -169,3 +169,16 @@ def vgg19_sizes() -> list[int]:
     layers = [(9 * before * after, after) for before, after in pairwise(_VGG19_CHANNELS)]
     layers += [(25_088 * 4096, 4096), (4096 * 4096, 4096), (4096 * 1000, 1000)]
     return [size for layer in layers for size in layer]
+
+
+def bert_base_sizes() -> list[int]:
+    """Return the sizes of BERT-base's 199 gradients: embeddings, 12 layers of 16 parameters, and the pooler."""
+    width, inner = 768, 4 * 768
+    embeddings = [30_522 * width, 512 * width, 2 * width, width, width]
+    attention = 4 * [width * width, width]
+    layer = [*attention, width, width, width * inner, inner, inner * width, width, width, width]
+    return [*embeddings, *(12 * layer), width * width, width]
+
+
+MODELS: Final[Mapping[str, Callable[[], list[int]]]] = {"vgg19": vgg19_sizes, "bert-base": bert_base_sizes}
+"""Sizes of the gradients of models, in the order of their parameters, by name."""

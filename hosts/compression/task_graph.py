@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import InvalidTensor
-from .selective import CommunicationCosts, SummationChoice
+from .selective import CommunicationCosts, SummationChoice, choices, plan
 
 COMPUTE: Final = "compute"
 NETWORK: Final = "network"
@@ -58,10 +58,10 @@ Stage = tuple[str, str, float]
 
 
 def stages(choice: SummationChoice, costs: CommunicationCosts, nodes: int, size: int) -> list[Stage]:
-    """Return the chain of tasks of one part of a gradient, as one of the workers has it.
+    """Return the chain of tasks of a gradient, as one of the workers has it: by the switches, of each part.
 
-    The switches merge codes that can be summed. A server decodes and merges all codes, and encodes their sum. In a ring
-    every worker does so with the code of its neighbour.
+    The switches merge codes that can be summed. A server decodes and merges all codes, and encodes their sum; every
+    worker is the server of at most one part. In a ring every worker does so with the codes of its neighbour.
 
     Args:
         choice: Way, parts, and whether codes travel.
@@ -82,9 +82,12 @@ def stages(choice: SummationChoice, costs: CommunicationCosts, nodes: int, size:
     if choice.way == "server":
         assert costs.gather is not None
         assert costs.broadcast is not None
-        gathered: list[Stage] = [*before, ("send", NETWORK, costs.gather(sent))]
+        gathered: Stage = ("send", NETWORK, costs.gather(sent))
+        received: Stage = ("receive", NETWORK, costs.broadcast(sent))
         merged = (nodes - 1) * [*after, merge]
-        return [*gathered, *merged, *before, ("receive", NETWORK, costs.broadcast(sent)), *after]
+        # its own part is neither encoded for the server nor decoded again, if every worker is a server
+        others = min(choice.parts, nodes - 1)
+        return [*(others * before), gathered, *merged, *before, received, *(others * after)]
     assert costs.send is not None
     send: Stage = ("send", NETWORK, costs.send(sent))
     return [*((nodes - 1) * [*before, send, *after, merge]), *before, *((nodes - 1) * [send]), *after]
@@ -116,7 +119,7 @@ def graph(
     for gradient, (choice, size) in enumerate(zip(choices, sizes, strict=True)):
         chain = stages(choice, costs, nodes, size)
         split = 1 + max(place for place, (_, queue, _) in enumerate(chain) if queue == NETWORK)
-        for part in range(choice.parts):
+        for part in range(choice.parts if choice.way == "switch" else 1):
             last = _append(tasks, chain[:split], gradient, part, None)
             finishing.append((gradient, part, chain[split:], last))
     for gradient, part, rest, last in finishing:
@@ -230,6 +233,65 @@ def virtual_spans(tasks: Sequence[Task]) -> list[Span]:
 def makespan_ms(spans: Sequence[Span]) -> float:
     """Return when the last task ends; 0 without tasks."""
     return max((span.end_ms for span in spans), default=0.0)
+
+
+def plan_schedule(costs: CommunicationCosts, nodes: int, sizes: Sequence[int]) -> list[SummationChoice]:
+    """Return a plan by the predicted time of the schedule of all gradients, in which coding overlaps with sums.
+
+    It is the best of SeCoPa's plan, which takes each gradient alone, and of the rules that compress gradients from some
+    size on, each in one part or in its cheapest number of parts; then all gradients of each size, half of them,
+    a quarter and so on, the largest first, take the choice that shortens the schedule most. So it is never slower than
+    all compressed, all raw or any threshold.
+
+    Args:
+        costs: Costs of the cluster.
+        nodes: Number of workers, at least 2.
+        sizes: Numbers of each gradient.
+
+    Raises:
+        InvalidTensor: As for `plan`.
+    """
+    alone = plan(costs, nodes, sizes)
+    options = {size: _options(costs, nodes, size) for size in set(sizes)}
+
+    def time_ms(taken: Sequence[SummationChoice]) -> float:
+        return makespan_ms(virtual_spans(graph(taken, costs, nodes, sizes)))
+
+    rules = [
+        [options[size][size >= least][one_part] for size in sizes]
+        for least in (*sorted(options), float("inf"))
+        for one_part in (0, 1)
+    ]
+    best = min([alone, *rules], key=time_ms)
+    for size in sorted(options, reverse=True):
+        places = [place for place, each in enumerate(sizes) if each == size]
+        while places:
+            changed = [
+                [option if place in places else choice for place, choice in enumerate(best)]
+                for option in dict.fromkeys((*options[size][0], *options[size][1]))
+            ]
+            best = min([best, *changed], key=time_ms)
+            places = places[: len(places) // 2]
+    return best
+
+
+def _options(
+    costs: CommunicationCosts, nodes: int, size: int
+) -> tuple[tuple[SummationChoice, SummationChoice], tuple[SummationChoice, SummationChoice]]:
+    """Return the raw and the compressed choices of a gradient: in its cheapest number of parts, and in one part."""
+    every = choices(costs, nodes, size)
+
+    def cheapest(compressed: bool, most: int) -> SummationChoice:
+        allowed = (choice for choice in every if choice.compressed == compressed and choice.parts <= most)
+        return min(allowed, key=lambda choice: choice.time_ms)
+
+    raw, compressed = ((cheapest(each, nodes), cheapest(each, 1)) for each in (False, True))
+    return raw, compressed
+
+
+def sequential_ms(tasks: Sequence[Task]) -> float:
+    """Return the time of all tasks one after the other in ms: encode all, then send all, then decode all."""
+    return sum(task.time_ms for task in tasks)
 
 
 def chrome_trace(tasks: Sequence[Task], spans: Sequence[Span]) -> list[dict[str, Any]]:

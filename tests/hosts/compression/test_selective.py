@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from weir.hosts.compression.codecs import make_codec
+from weir.hosts.compression.measured_costs import coding_costs, with_links
 from weir.hosts.compression.selective import (
     CommunicationCosts,
     Line,
+    bert_base_sizes,
     choices,
     fitted,
     plan,
@@ -34,8 +37,25 @@ def random_costs(seed: int) -> CommunicationCosts:
     )
 
 
-def test_the_sizes_are_vgg19s() -> None:
+def test_the_sizes_are_the_models() -> None:
     assert (len(SIZES), sum(SIZES)) == (38, 143_667_240)
+    assert (len(bert_base_sizes()), sum(bert_base_sizes())) == (199, 109_482_240)
+
+
+@pytest.mark.parametrize(("codec", "length"), [("packed", 1.0), ("onebit", 4.0)])
+def test_decoding_costs_are_by_the_length_of_codes(codec: str, length: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan asks for the time of decoding all codes that a worker receives, by their length; `length`: codes."""
+    monkeypatch.setattr(
+        "weir.hosts.compression.measured_costs.measure", lambda codec, size, clock: (1e-9 * size, 2e-9 * size)
+    )
+    costs = coding_costs(make_codec(codec), 4, [1000, 100_000], lambda: 0.0)
+    assert costs.encode(50_000) == pytest.approx(0.05)
+    assert costs.decode(costs.ratio * 50_000) == pytest.approx(0.1)
+    assert costs.switch_ratio == pytest.approx(length * costs.ratio)
+    linked = with_links(costs, 4, 1e9, 0.5)
+    assert linked.send is not None
+    assert linked.send(1e6) == pytest.approx(32.5)
+    assert ways_of(linked) == ["server", "ring", "switch"]
 
 
 @pytest.mark.parametrize(("nodes", "server", "ring"), [(4, 11, 11), (8, 10, 11), (16, 3, 10)])

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 
 from weir.bench.measure import Aim, Figure, TimedWork, compare, cpu_seconds
-from weir.bench.plain_codecs import PLAIN
+from weir.experiments.repetition.plain_codecs import PLAIN
 from weir.hosts.compression.codecs import make_codec
 from weir.hosts.compression.language.program import CodecProgram
 from weir.hosts.compression.trial import measure

@@ -232,21 +232,26 @@ class Loops:
 
         @njit(nogil=True, error_model="numpy")
         def loop(out: Any, elements: Any, keys: Any, captures: Any) -> Any:
+            # few elements are kept, so that branches on them are mispredicted: places move by the mask instead
             mask = np.zeros(_BLOCK, np.uint8)
             words = mask.view(np.uint64)
-            count = 0
+            found = np.zeros(_BLOCK // 8, np.int64)
+            count: Any = 0
             for start in range(0, size(elements), _BLOCK):
                 here = min(_BLOCK, size(elements) - start)
                 for j in range(here):
                     mask[j] = np.uint8(element(start + j, at(elements, start + j), keys, *captures))
                 for j in range(here, _BLOCK):
                     mask[j] = 0
+                filled: Any = 0
                 for word in range(-(-here // 8)):
-                    if words[word]:
-                        for j in range(8 * word, min(8 * word + 8, here)):
-                            if mask[j]:
-                                out[count] = at(elements, start + j)
-                                count += 1
+                    found[np.uint64(filled)] = word
+                    filled += np.int64(words[word] != 0)
+                for place in range(filled):
+                    first = 8 * found[np.uint64(place)]
+                    for j in range(first, min(first + 8, here)):
+                        out[np.uint64(count)] = at(elements, start + j)
+                        count += np.int64(mask[np.uint64(j)])
             return count
 
         return loop

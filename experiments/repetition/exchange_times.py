@@ -15,7 +15,14 @@ from ..config import RunConfig
 _STEPS: Final = 3
 
 
-def switch_sum_s(config: RunConfig, numbers: int, codec: str = "", options: Mapping[str, Any] | None = None) -> float:
+def switch_sum_s(
+    config: RunConfig,
+    numbers: int,
+    codec: str = "",
+    options: Mapping[str, Any] | None = None,
+    *,
+    steps: int = _STEPS,
+) -> float:
     """Return the time of a sum of float32 numbers, with all packets, in s: the mean of some steps after a first one.
 
     Args:
@@ -23,14 +30,15 @@ def switch_sum_s(config: RunConfig, numbers: int, codec: str = "", options: Mapp
         numbers: Length of the array.
         codec: Name of a codec that switches can sum; empty: none.
         options: Options of the codec.
+        steps: Number of steps after the first one; 0: the time of the first one, for arrays of many packets.
 
     Raises:
         ExperimentError: The run cannot be started.
     """
-    return run_until_ended(_switch_sum_s(config, numbers, codec, options or {}))
+    return run_until_ended(_switch_sum_s(config, numbers, codec, options or {}, steps))
 
 
-async def _switch_sum_s(config: RunConfig, numbers: int, codec: str, options: Mapping[str, Any]) -> float:
+async def _switch_sum_s(config: RunConfig, numbers: int, codec: str, options: Mapping[str, Any], steps: int) -> float:
     async with Cluster(config, config.strategies[-1], values=numbers) as cluster:
         members = cluster.job.communicators
         compressions = [Compression.named(codec, **options) if codec else None for _ in members]
@@ -38,11 +46,11 @@ async def _switch_sum_s(config: RunConfig, numbers: int, codec: str, options: Ma
             np.random.default_rng(rank).standard_normal(numbers).astype(np.float32) for rank in range(len(members))
         ]
         spans = []
-        for _ in range(1 + _STEPS):
+        for _ in range(1 + steps):
             for member, value, compression in zip(members, values, compressions, strict=True):
                 member.allreduce_async(value, op="mean", name="gradient", compression=compression)
             spans.append(await cluster.settle())
-    return 1e-9 * float(np.mean(spans[1:]))
+    return 1e-9 * float(np.mean(spans[1:] or spans))
 
 
 def ring_sum_s(workers: int, size: float, rate_bps: float, delay_s: float) -> float:

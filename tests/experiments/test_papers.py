@@ -125,14 +125,14 @@ def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
     assert record.series == RECORD.series
 
 
-def values_of(name: str, figure: str) -> dict[tuple[str, str], float]:
+def recorded(name: str, figure: str) -> dict[tuple[str, str], float]:
     """Means over the seeds of an entry's record, by condition and contender."""
     series = PaperRecord.load(record_path(name)).series
     return {(each.condition, each.contender): fmean(each.values) for each in series if each.figure == figure}
 
 
 def test_recorded_caches_are_ordered_on_graphs_with_hubs() -> None:
-    found = values_of("gloader", HITS.name)
+    found = recorded("gloader", HITS.name)
     conditions = {condition for condition, _ in found if condition.startswith(("Barabási", "LFR"))}
     assert len(conditions) == 4
     for condition in conditions:
@@ -142,7 +142,7 @@ def test_recorded_caches_are_ordered_on_graphs_with_hubs() -> None:
 
 @pytest.mark.parametrize("figure", [SAME_RATE, BEST_RATE], ids=lambda figure: figure.name)
 def test_recorded_steps_of_large_batches_are_of_all_ways_at_8_to_64_workers(figure: Quantity) -> None:
-    found = values_of("adasum", figure.name)
+    found = recorded("adasum", figure.name)
     conditions = {condition for condition, _ in found}
     for workload in ("digits", "mnist"):
         workers = {int(each.split()[-2]) for each in conditions if each.startswith(workload)}

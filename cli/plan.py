@@ -54,12 +54,13 @@ def compression(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Plan for each gradient: compress, parts and way, by the time of the schedule of all gradients.
+    """Plan for each gradient: compress, parts and way.
 
-    Encoding and decoding are measured here, on one core; links are a latency and a rate. The way is a parameter server
-    on every node, a ring, or the switches if they can sum the codec's codes. All gradients are there at the start of
-    the schedule, in which encoding and decoding overlap with the network. Below are the schedules of this plan, of
-    SeCoPa's, which takes each gradient alone, of all raw and of all compressed.
+    The plan is the one whose schedule of all gradients is fastest. Encoding and decoding are measured here, on one
+    core; links are a latency and a rate. The way is a parameter server on every node, a ring, or the switches if they
+    can sum the codec's codes. All gradients are there at the start of the schedule, in which encoding and decoding
+    overlap with the network. Below are the schedules of this plan, of SeCoPa's, which takes each gradient alone, of all
+    raw and of all compressed.
     """
     from ..hosts.compression.selective import MODELS, choices, plan
     from ..hosts.compression.task_graph import chrome_trace, graph, makespan_ms, plan_schedule, virtual_spans

@@ -192,9 +192,19 @@ def _queues(
                     sum(job.fetches.get(link, 0) for job in jobs),
                 )
             )
+    return _behind_nics(queues, crossing, options)
+
+
+def _behind_nics(
+    queues: Sequence[QueueInputs],
+    crossing: Mapping[Endpoint, CrossTraffic],
+    options: CongestionOptions,
+    ended: Mapping[Endpoint, int] = MappingProxyType({}),
+) -> list[QueueInputs]:
+    """Return the inputs with the delays of hosts' NICs, whose packets may also be those of `ended` streams."""
     nics = {own: nic for there in crossing.values() for own, nic in there.nics.items()}
-    by_link = {queue.link: queue for queue in queues}
-    delays_s = {own: nic_delay_s(nic, by_link[nic.port], options) for own, nic in nics.items()}
+    ports = {queue.link: replace(queue, streams=queue.streams + ended.get(queue.link, 0)) for queue in queues}
+    delays_s = {own: nic_delay_s(nic, ports[nic.port], options) for own, nic in nics.items()}
     return [replace(queue, nic_delays_s=delays_s) for queue in queues]
 
 
@@ -452,6 +462,59 @@ def _with_fetches(
             fetches=found[link].fetches,
         )
         for link, budget in budgets.items()
+    }
+
+
+def bursts_behind(
+    topology: Topology,
+    routes: Routes,
+    jobs: Sequence[JobStreams],
+    probes: Iterable[Probe],
+    options: CongestionOptions,
+    targets: Mapping[Endpoint, LinkBudget],
+    held: Mapping[Endpoint, float],
+    ended: Mapping[Endpoint, int],
+) -> Mapping[Endpoint, tuple[float, float]]:
+    """Compute how much burstier declared traffic may be while earlier bounds of queues are in force.
+
+    Theorem 4 of docs/queue-bounds.md with D of the larger bound of each queue.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        jobs: Streams of the running jobs.
+        probes: Telemetry's probes.
+        options: The declared traffic.
+        targets: Budgets of these jobs alone.
+        held: Largest number of packets that each queue may hold now, by link.
+        ended: Number of streams of ended jobs whose packets may be in the network, by link.
+
+    Returns:
+        Packets by which σ and the bound exceed those of the targets, by link; links without a difference are missing.
+    """
+    crossing = cross_traffic(routes, options.uncontrolled)
+    full = frozenset(link for link, budget in targets.items() if budget.refusal)
+    probing = probes_on(routes, probes, options, full)
+    queues = _queues(topology, routes, jobs, probing, options, crossing, {}, full)
+
+    def budgets(queues: Sequence[QueueInputs], held: Mapping[Endpoint, float]) -> Mapping[Endpoint, LinkBudget]:
+        by_link, found = {queue.link: queue for queue in queues}, dict[Endpoint, LinkBudget]()
+
+        def budget(queue: QueueInputs, before: Mapping[Endpoint, LinkBudget]) -> LinkBudget:
+            target = targets[queue.link]
+            marked_from = target.threshold if target.marked else NO_WINDOW_LIMIT
+            own = queue_budget(queue, target.windows, target.window, marked_from, before, by_link, options)
+            found[queue.link] = own
+            return replace(own, bound=max(own.bound, held.get(queue.link, 0)))
+
+        _upstream_first(by_link, budget, {}, options)
+        return found
+
+    before, after = budgets(queues, {}), budgets(_behind_nics(queues, crossing, options, ended), held)
+    return {
+        link: (after[link].burst - budget.burst, after[link].bound - budget.bound)
+        for link, budget in before.items()
+        if budget.burst < after[link].burst and budget.bound < math.inf
     }
 
 

@@ -87,6 +87,19 @@ class LinkBudget:
         more = windows - self.windows
         return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
 
+    def with_burst(self, burst: float, packets: float) -> LinkBudget:
+        """Return the same budget while σ is larger by `burst`, and the bound by `packets`."""
+        if math.isinf(self.bound):
+            return self
+        more = replace(self, burst=self.burst + burst, bound=self.bound + packets)
+        if more.refusal or math.floor(more.bound) <= self.wanted:
+            return more
+        refusal = (
+            f"a burst of {more.burst:.0f} packets may come that waited under earlier bounds: {more.bound:.0f} packets "
+            f"where {self.wanted} are wanted"
+        )
+        return replace(more, refusal=refusal)
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeTraffic:

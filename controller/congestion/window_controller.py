@@ -13,7 +13,8 @@ no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -26,7 +27,7 @@ from ...wire.frames import BULK_PRIORITY, JOB_CLASSES
 from ..int_config.settings import IntConfig
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
-from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links, without_dropped
+from .budget import JobStreams, bursts_behind, largest_frame_bytes, link_budgets, losing_links, without_dropped
 from .class_priority import raised_links, without_delayed
 from .cross_traffic import DeclaredPair, declared_pairs
 from .options import CongestionOptions
@@ -77,6 +78,12 @@ class _Known:
     """Time from which no packet sent under an earlier bound is under way."""
     drains_ns: Mapping[Endpoint, int] = field(default_factory=dict)
     """Time that a queue needs after all obey until its new, smaller bound holds, by link (`_drain_ns`)."""
+    held: Mapping[Endpoint, float] = field(default_factory=dict)
+    """Largest number of packets that such a queue may hold until then."""
+    bursts: Mapping[Endpoint, tuple[float, float]] = field(default_factory=dict)
+    """Packets by which σ of a link and its bound are larger until queues before it have drained."""
+    draining: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
+    """The targets with these bursts."""
     changed_ns: int = 0
     """Time of the last change of the budgets."""
     inputs: tuple[object, ...] = ()
@@ -109,6 +116,11 @@ class WindowController:
         return self._known.budgets
 
     @property
+    def fetches(self) -> Mapping[int, Mapping[Endpoint, int]]:
+        """Packets of rounds that hosts fetch from each other after a move, by job and link."""
+        return self._known.fetches
+
+    @property
     def obeyed_ns(self) -> int:
         """Time from which no packets sent under larger windows or earlier plans are in the network."""
         if self.behind:
@@ -122,6 +134,11 @@ class WindowController:
         """
         gone_ns = max(self.obeyed_ns, self._known.changed_ns)
         return {link: gone_ns + drain_ns for link, drain_ns in self._known.drains_ns.items()}
+
+    def _undrained(self, now_ns: int) -> Mapping[Endpoint, float]:
+        """Packets that queues may hold which have not drained yet, by link."""
+        drained_ns = self.drained_ns
+        return {link: held for link, held in self._known.held.items() if drained_ns.get(link, 0) > now_ns}
 
     def update(
         self,
@@ -152,12 +169,17 @@ class WindowController:
             targets = without_reported(targets, reported, self._watching)
             targets = without_dropped(targets, self._topology, streams)
             targets = without_delayed(targets, routes, streams, probes, self.options)
+            undrained = self._undrained(now_ns)
             self._decrease(plans, targets, now_ns)
+            held = self._find_held(undrained)
+            self._delay_bursts(routes, streams, tuple(probes), held)
+            self._drain(held, now_ns)
             self._known = replace(self._known, inputs=inputs, fetches=fetches)
         known = self._known
         obeyed = now_ns >= known.obeyed_ns and not self.behind
-        if known.budgets is not known.targets and obeyed and not self._remaining(now_ns):
-            self._known = known = replace(known, budgets=known.targets)
+        goal = known.draining if known.bursts.keys() & self._undrained(now_ns).keys() else known.targets
+        if known.budgets is not goal and obeyed and not self._remaining(now_ns):
+            self._known = known = replace(known, budgets=goal)
         changed = []
         following, windows, told_ns = {}, {}, {}
         for plan in plans:
@@ -296,10 +318,7 @@ class WindowController:
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
         budgets = {link: _lowered(target, known.budgets[link]) for link, target in targets.items()}
         remains = (*self._remaining(now_ns), *left)
-        drains_ns = self._drains_ns(targets, now_ns)
-        self._known = lowered = replace(
-            known, targets=targets, budgets=budgets, remains=remains, drains_ns=drains_ns, changed_ns=now_ns
-        )
+        self._known = lowered = replace(known, targets=targets, budgets=budgets, remains=remains, changed_ns=now_ns)
         self._count_what_remains(plans)
         # where more may be in the queues than before, it takes longer
         longer = ((remain, remain.left_ns + self.round_trip_ns(remain.plan)) for remain in remains)
@@ -311,31 +330,74 @@ class WindowController:
         obeyed_ns = settled_ns if _lowers(known, stay, targets, now_ns) else self._known.obeyed_ns
         self._known = replace(self._known, settled_ns=settled_ns, obeyed_ns=obeyed_ns)
 
-    def _drains_ns(self, targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> Mapping[Endpoint, int]:
-        """Return the times that queues need after all obey until their smaller bounds hold, without those of 0.
+    def _find_held(self, undrained: Mapping[Endpoint, float]) -> Mapping[Endpoint, float]:
+        """Return the packets that queues may hold now, by link, where these are more than the target's bound."""
+        known, before = self._known, self._before.budgets
+        held = {}
+        for link, target in known.targets.items():
+            bounds = [budgets[link] for budgets in (before, known.budgets) if link in budgets]
+            most = max(math.inf if each.refusal else each.bound for each in bounds)
+            most = max(most, undrained.get(link, 0))
+            if target.share and not target.refusal and most > target.bound:
+                held[link] = min(most, self._topology.link_at(link).queue_packets)
+        return held
+
+    def _delay_bursts(
+        self,
+        routes: Routes,
+        streams: Sequence[JobStreams],
+        probes: Sequence[Probe],
+        held: Mapping[Endpoint, float],
+    ) -> None:
+        """Add to the bounds what declared traffic brings at once behind queues that hold more than their targets."""
+        known = self._known
+        if not (self.options.uncontrolled and (held or known.remains)):
+            self._known = replace(known, bursts={}, draining=known.targets)
+            return
+        ended = Counter[Endpoint]()
+        for remain in known.remains:
+            ended.update(remain.plan.max_streams)
+        bursts = bursts_behind(self._topology, routes, streams, probes, self.options, known.targets, held, ended)
+        budgets, draining = (
+            {link: budget.with_burst(*bursts.get(link, (0, 0))) for link, budget in each.items()}
+            for each in (known.budgets, known.targets)
+        )
+        self._known = replace(known, bursts=bursts, budgets=budgets, draining=draining)
+        # packets of ended jobs may take longer through fuller queues
+        remains, later_ns = [], 0
+        for remain in known.remains:
+            until_ns = max(remain.until_ns, remain.left_ns + self.round_trip_ns(remain.plan))
+            later_ns = max(later_ns, until_ns - remain.until_ns)
+            remains.append(replace(remain, until_ns=until_ns))
+        fits_ns = {link: fit_ns + later_ns for link, fit_ns in known.fits_ns.items()}
+        self._known = replace(self._known, remains=tuple(remains), fits_ns=fits_ns)
+
+    def _drain(self, held: Mapping[Endpoint, float], now_ns: int) -> None:
+        """Note the times that queues need after all obey until their smaller bounds hold.
 
         Queues drain one after the other: what one has gathered comes to the next in a burst.
         """
-        own = {link: self._drain_ns(target, self._known.budgets[link]) for link, target in targets.items()}
+        known = self._known
+        held = dict(held)
+        for link in known.bursts:
+            if not known.targets[link].refusal:
+                held[link] = max(held.get(link, 0), self._most_held(known.draining[link]))
+        own = {link: self._drain_ns(known.targets[link], packets) for link, packets in held.items()}
         drains_ns = {}
-        for link in (link for link, drain_ns in own.items() if drain_ns):
+        for link in own:
             links = {link}.union(*(pair.links for pair in self.declared.get(link, ())))
             drains_ns[link] = sum(own.get(each, 0) for each in links)
-        for link, until_ns in self.drained_ns.items():
-            if until_ns > now_ns and link in targets:
-                drains_ns[link] = max(drains_ns.get(link, 0), self._known.drains_ns[link])
-        return drains_ns
+        self._known = replace(known, drains_ns=drains_ns, held=held)
 
-    def _drain_ns(self, target: LinkBudget, before: LinkBudget) -> int:
-        """Return the time until a queue that may hold as much as before obeys a smaller bound; 0 if it need not wait.
+    def _most_held(self, budget: LinkBudget) -> float:
+        return min(math.inf if budget.refusal else budget.bound, self._topology.link_at(budget.link).queue_packets)
+
+    def _drain_ns(self, target: LinkBudget, held: float) -> int:
+        """Return the time until a queue that holds so many packets obeys a smaller bound.
 
         Windows count packets in the network, so bounds by windows alone hold at once. Packets of other traffic leave at
         the rate that is spare (docs/queue-bounds.md §14).
         """
-        most = math.inf if before.refusal else before.bound
-        if target.refusal or not target.share or target.bound >= most:
-            return 0
-        held = min(most, self._topology.link_at(target.link).queue_packets)
         packets = (held + target.bound) * (1 + math.log(max(held, 2)) if target.marked else 1)
         return math.ceil(1e9 * packets / target.spare)
 

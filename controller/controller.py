@@ -503,7 +503,8 @@ class Controller:
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
             bases = self._bases if self._watching is None else telling_slots(self.topology, self._bases, plans)
             states = admitting_states(self.topology, fabric_state(bases, plans), plans)
-            marked = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
+            windows = self.windows
+            marked = marked_states(self.topology, states, windows.budgets, plans, windows.options, windows.fetches)
             self._made = self.models.added_to(marked)
             self._made_of = made_of
         return self._made

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from ...topologies.model import Endpoint, Topology
@@ -116,12 +117,14 @@ def policer_entries(
     plans: Iterable[JobPlan],
     windows: Mapping[Endpoint, int] | None,
     cleared: Collection[int] = (),
+    fetches: Mapping[int, Mapping[Endpoint, int]] = MappingProxyType({}),
 ) -> list[Item]:
     """Return entries that limit the traffic of hosts into a switch, for any DSCP.
 
     Control traffic gets a small rate and no messages; workers' messages get the rate of their windows (None: no
     windows). The host of a parameter server answers all its children and has no window. Messages in a class that no job
-    of the host has are dropped. Ports in `cleared` have INT's mark removed from incoming packets.
+    of the host has are dropped. Ports in `cleared` have INT's mark removed from incoming packets. `fetches` are the
+    packets of rounds that hosts of moved jobs fetch from each other, by job and link; workers may send them at once.
     """
     plans = tuple(plans)
     write = _metered if topology.switch(switch).target.meters else _priced
@@ -141,7 +144,8 @@ def policer_entries(
             frame = round_bytes(topology)
             rounds = [min(plan.spec.window, _min_window(plan, windows)) for plan in mine]
             rate = sum(8e9 * w * frame / plan.quickest_round_trip_ns for w, plan in zip(rounds, mine, strict=True))
-            burst = sum(2 * w + REPAIRS for w in rounds) * frame
+            fetched = sum(each.get(far, 0) for each in fetches.values())
+            burst = (sum(2 * w + REPAIRS for w in rounds) + fetched) * frame
             classes = {LOWER_EFFORT_PRIORITY, *(priority for plan in mine for priority in plan.spec.classes)}
             also = tuple(sorted(classes - {BULK_PRIORITY}))
             buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst, also))
@@ -160,8 +164,12 @@ def marked_states(
     budgets: Mapping[Endpoint, LinkBudget],
     plans: Iterable[JobPlan],
     options: CongestionOptions,
+    fetches: Mapping[int, Mapping[Endpoint, int]] = MappingProxyType({}),
 ) -> Mapping[str, SwitchState]:
-    """Return every switch's state, with the entries of this module added."""
+    """Return every switch's state, with the entries of this module added.
+
+    `fetches` are the packets of rounds that hosts fetch from each other, by job and link.
+    """
     plans = tuple(plans)
     obeyed = options.windows_obeyed
     windows = {link: budget.window for link, budget in budgets.items()} if obeyed else None
@@ -170,7 +178,7 @@ def marked_states(
         budgeted = [budgets[Endpoint(switch, port)] for port in topology.neighbours(switch)]
         own = [item for budget in budgeted for item in marking_entries(topology, budget, options)]
         cleared = _cleared_ports(state)
-        items = (*state.items.values(), *own, *policer_entries(topology, switch, plans, windows, cleared))
+        items = (*state.items.values(), *own, *policer_entries(topology, switch, plans, windows, cleared, fetches))
         marked[switch] = SwitchState.of(items)
     return marked
 

@@ -904,6 +904,22 @@ def test_entries_of_a_port_and_of_a_host() -> None:
     assert not policer_entries(FABRIC, "s4", [plan], {}), "no host hangs on a spine"
 
 
+def test_policers_allow_rounds_that_workers_hand_out() -> None:
+    """A burst beyond two windows, while hosts of a moved job fetch 100 rounds from h1."""
+    plan = at_one_switch(1, "h1", "h2")
+    fetches = {1: {FABRIC.peer(Endpoint("s1", 1)): 100}}
+    bursts = [
+        {
+            line.split(" -> ")[0]: int(re.search(r"burst=(\d+)", line)[1])  # type: ignore[index]
+            for line in SwitchState.of(policer_entries(FABRIC, "s1", [plan], {}, fetches=each)).lines()
+        }
+        for each in ({}, fetches)
+    ]
+    more = {key: burst - bursts[0][key] for key, burst in bursts[1].items() if burst != bursts[0][key]}
+    ports = [f"policers ingress_port=1 is_message=1 priority={priority}" for priority in (0, 1)]
+    assert more == {port: bursts[0][port] * 100 // (2 * 32 + REPAIRS) for port in ports}
+
+
 @pytest.mark.parametrize("hosts_per_leaf", [3, 13, 20, 200])
 def test_all_hosts_in_the_control_class_leave_half_of_a_link(hosts_per_leaf: int) -> None:
     """They all send to one of them, with a class that goes before all others."""

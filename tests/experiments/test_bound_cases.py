@@ -186,17 +186,17 @@ def test_workers_that_exchange_over_the_transport_count_in_bounds() -> None:
     assert "384 packets of others' own windows" in "\n".join(notes), "64 to each of three others, and from each"
 
 
-@pytest.mark.long
-def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
+def ten_workers_that_fetch(delay: str) -> RunConfig:
     """Ten workers lack results when their job moves, since flows fill their links; two hosts in the other rack have
     them.
     """
     slow, far = [f"h{n}" for n in range(1, 11)], ["h12", "h13"]
     fabric = two_switches([*slow, "h11"], far)
+    fabric["defaults"]["delay"] = delay
     for link in fabric["links"][:10]:
         link["rate"] = "100Mbit"
     flows = [{"source": "h11", "destination": host, "rate": "53.7Mbit", "port": 100} for host in slow]
-    config = RunConfig.model_validate(
+    return RunConfig.model_validate(
         {
             "name": "cases",
             "fabric": fabric,
@@ -208,7 +208,11 @@ def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
             "strategies": ["hierarchy"],
         }
     )
-    fetched = Endpoint("s2", 20)
+
+
+@pytest.mark.long
+def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
+    config, fetched = ten_workers_that_fetch("10us"), Endpoint("s2", 20)
 
     async def play() -> None:
         async with Cluster(config, "hierarchy") as cluster:
@@ -226,6 +230,25 @@ def test_rounds_that_hosts_of_a_moved_job_fetch_count_in_bounds() -> None:
             assert any("packets of rounds that moved jobs fetch" in text for _, text in cluster.figures.promises)
             await cluster.compute(60_000_000)
             assert windows.budgets[fetched].bound == bound, "bounds are as before once all have their rounds"
+
+    asyncio.run(play())
+
+
+@pytest.mark.long
+def test_hosts_are_not_policed_for_rounds_that_they_hand_out() -> None:
+    """A worker answers fifty rounds at once, with a window of 16 and a burst of 40."""
+    config = ten_workers_that_fetch("200us")
+
+    async def play() -> None:
+        async with Cluster(config, "hierarchy") as cluster:
+            for communicator in cluster.job.communicators:
+                communicator.allreduce_async(np.ones(LANES * 60, np.float32))
+            await cluster.compute(9_000_000)
+            start_ns = cluster.now_ns
+            cluster.controller.moves.begin(1, start_ns)
+            await cluster.settle()
+            assert "policed" not in await cluster.figures.drops()
+            assert cluster.now_ns - start_ns < 100_000_000, "it waits for turns to send again"
 
     asyncio.run(play())
 

@@ -157,6 +157,10 @@ BMV2: Final = Target("bmv2", "fabric", lanes=256)
 BMV2_32: Final = Target("bmv2-32", "fabric_32", lanes=32)
 """`BMV2` with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
 
+SIMPLE_SWITCH: Final = replace(BMV2, name="simple-switch", clone_classes=False, minimum_share=0.0)
+"""`BMV2` on a simple_switch_grpc of the user's own: its P4Runtime server refuses classes of clones, and its ports have
+strict priorities alone."""
+
 LIKE_TOFINO: Final = replace(
     BMV2_32,
     name="like-tofino",
@@ -213,7 +217,7 @@ TOFINO_2: Final = replace(
 """A Tofino 2 of four pipes behind Stratum, as `TOFINO` is; ports, cells and sessions are those of its open driver."""
 
 TARGETS: Final[Mapping[str, Target]] = {
-    target.name: target for target in (BMV2, BMV2_32, LIKE_TOFINO, TOFINO, TOFINO_2)
+    target.name: target for target in (BMV2, BMV2_32, SIMPLE_SWITCH, LIKE_TOFINO, TOFINO, TOFINO_2)
 }
 
 

@@ -28,7 +28,7 @@ DESCRIPTION: Final = Paper(
     "Beside one number of 10^6 it finds 68 % of the largest 1 %, and 80 % of the largest 60 %, which are "
     "below the mean. All zeros need a first threshold that is infinite, which the paper does not say. A "
     "processor is no GPU: NumPy's argpartition, a selection by vector instructions, is as exact and two to "
-    "seven times as fast as counting, whichever search. So counting is for devices without a fast selection. "
+    "six times as fast as counting, whichever search. So counting is for devices without a fast selection. "
     "A sampled threshold is faster still, and keeps 88 to 126 % of the numbers asked for; of zeros it keeps "
     "none. The machine was busy.",
     measure=topk_choices,

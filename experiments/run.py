@@ -185,7 +185,7 @@ def _run_strategies(
             label = f"mode {mode_label(mode)}"
             task = progress.add_task(label, total=1)
             note = partial(_announce, progress.console, label, announced)
-            record.modes.append(end.run(train_in_mode(config, index, note)))
+            record.modes.append(end.run(train_in_mode(config, index, note, watch)))
             progress.update(task, completed=1)
     return record
 

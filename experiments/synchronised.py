@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..training import LossCurve, Machine, Processes, Training, TrainingPlan
 from ..training.mode import PeerEnds, PeerMode, ServedMode
+from ..training.modes import label as mode_label
 from ..training.replicated import digest
 from ..training.samples import Rows, label_shards
 from ..training.workload import Workload
@@ -23,6 +25,9 @@ from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError
 from .records.record import ModeResult
+
+if TYPE_CHECKING:
+    from ..controller.live.watch import Watch
 
 
 def _compute_seconds(machines: Sequence[Machine], samples: int, cluster: Cluster) -> NDArray[np.float64]:
@@ -46,13 +51,16 @@ def _shards(workload: Workload, workers: int, mix: float | None, seed: int) -> l
     return label_shards(labels, workers, mix, seed)
 
 
-async def train_in_mode(config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None) -> ModeResult:
+async def train_in_mode(
+    config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None, watch: Watch | None = None
+) -> ModeResult:
     """Train in the mode of that place until the loss is the target's, or the limit has come.
 
     Args:
         config: The run.
         index: Place of the mode in the run file's list.
         note: Receives notes on queue bounds; those on queues without one come before anything is sent.
+        watch: Observer of the run.
     """
     asked = config.synchronisation
     if asked is None:
@@ -75,6 +83,8 @@ async def train_in_mode(config: RunConfig, index: int, note: Callable[[str], obj
     async with Cluster(
         config,
         config.strategies[-1],
+        watch,
+        label=f"mode {mode_label(mode)}",
         values=workload.parameters,
         served=isinstance(mode, ServedMode),
         exchanging=isinstance(mode, PeerMode),

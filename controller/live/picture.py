@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -11,6 +11,7 @@ from ...topologies.drawing import LOADS, Drawing
 from ...topologies.model import Topology
 from ...wire.control import JobReport
 from ..controller import Controller
+from ..gossip.policy import GossipPolicy
 from ..jobs.job import RunningJob
 from .events import EventLog
 
@@ -56,17 +57,28 @@ class LiveView:
         self._began_ns = now_ns
         self.events = EventLog()
         self._drops: dict[str, int] = {}
+        self._gossip: dict[str, Any] | None = None
 
     def begin_anew(self, now_ns: int = 0, title: str = "") -> None:
         """Switch to another controller, which began at `now_ns`."""
         self._began_ns = now_ns
         self.events.begin_anew(title, now_ns)
         self._drops = {}
+        self._gossip = None
 
     def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Set the packets dropped so far, by reason."""
         self._drops = dict(drops)
         self.events.update_drops(drops, now_ns)
+
+    def update_gossip(self, name: str, workers: Sequence[str], policy: GossipPolicy) -> None:
+        """Set the gossip policy that workers use; rows of its matrix are in the order of `workers`."""
+        self._gossip = {
+            "policy": name,
+            "version": policy.version,
+            "workers": list(workers),
+            "probabilities": policy.probabilities.round(4).tolist(),
+        }
 
     def snapshot(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
         """Return the present state; changes become events. `doing`: present use of the fabric, for people."""
@@ -100,6 +112,7 @@ class LiveView:
                 {"name": name, "lost": name in controller.switches.lost, "free_slots": free.get(name, 0)}
                 for name in controller.switches.sessions
             ],
+            "gossip": self._gossip,
             "drops": self._drops,
             "overhead": asdict(cost) | {"says": str(cost)},
             "events": self.events.newest(EVENTS_SHOWN),

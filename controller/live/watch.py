@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from ...topologies.model import Topology
 from ..controller import Controller
 from ..errors import ControllerError
+from ..gossip.policy import GossipPolicy
 from .history import HistoryFile
 from .picture import LiveView, fabric_picture
 from .seen import SeenFabric
@@ -65,6 +66,16 @@ class Watch:
     def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Set the packets dropped so far, by reason."""
         self._view.update_drops(drops, now_ns)
+
+    def update_gossip(self, name: str, workers: Sequence[str], policy: GossipPolicy) -> None:
+        """Set the gossip policy that workers use.
+
+        Args:
+            name: Name of the policy.
+            workers: The workers' hosts, in the order of the policy's rows.
+            policy: Its probabilities are shown.
+        """
+        self._view.update_gossip(name, workers, policy)
 
     def refresh(self, controller: Controller, now_ns: int, doing: str = "") -> None:
         """Publish and store the present state, if it is time. `doing`: present use of the fabric, for people."""

@@ -19,6 +19,9 @@ from ...topologies import Endpoint, Routes, Topology
 
 Floats = NDArray[np.float64]
 
+Show = Callable[[str, Sequence[str], GossipPolicy], object]
+"""Show a policy: its name, its workers' hosts in the order of its rows, and itself."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +44,7 @@ class PublishedPolicies:
         measured_period_ns: int,
         among: Sequence[int] | None = None,
         paths: Paths | None = None,
+        show: Show | None = None,
     ) -> None:
         """Take what policies are computed from.
 
@@ -55,6 +59,7 @@ class PublishedPolicies:
             measured_period_ns: Time between two looks at the workers' measurements.
             among: Ranks that exchange; None: all.
             paths: Links between two hosts; None: any shortest path.
+            show: Called with each policy that workers begin to use; None: nobody looks.
         """
         self._topology, self._hosts, self._bytes = topology, hosts, message_bytes
         self._now_ns, self._snapshot, self._compute_s = now_ns, snapshot, compute_s
@@ -62,6 +67,7 @@ class PublishedPolicies:
         self._among = np.asarray(range(len(hosts)) if among is None else among)
         self._paths = Routes(topology).shares if paths is None else paths
         self._averages = EndToEndAverages(len(hosts))
+        self._show = show
         self._own = OwnTraffic(message_bytes, 2 * period_ns)
         self._rates_bps = {end: float(link.rate_bps) for link in topology.links for end in link.ends}
         self._publishers: dict[tuple[str, str], PolicyPublisher] = {}
@@ -80,8 +86,12 @@ class PublishedPolicies:
         publisher = self._publishers[key]
         if now_ns - self._looked_ns[key] >= self._period_ns[source]:
             self._looked_ns[key] = now_ns
+            before = publisher.policy
             if (new := self._updated(publisher, self._seconds(source))) is not None:
                 self.published.append((now_ns, policy, new))
+            if self._show is not None and publisher.policy is not None and publisher.policy is not before:
+                name = "uniform" if new is None else policy
+                self._show(name, [self._hosts[each] for each in self._among], publisher.policy)
         assert publisher.policy is not None
         probabilities, weights = np.zeros(len(self._hosts)), np.zeros(len(self._hosts))
         index = int(np.flatnonzero(self._among == rank)[0])

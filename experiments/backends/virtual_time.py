@@ -103,6 +103,7 @@ class Cluster:
         strategy_name: str,
         watch: Watch | None = None,
         *,
+        label: str | None = None,
         values: int | None = None,
         served: bool = False,
         exchanging: bool = False,
@@ -114,6 +115,7 @@ class Cluster:
             config: The run.
             strategy_name: The placement strategy.
             watch: Observer of the run.
+            label: Name of the run's part for the observer; None: that of the strategy.
             values: Number of values of a tensor; None for the workload's own.
             served: Each worker has a job with the server's host alone, in place of the job of all
                 (`TrainedJob.pairs`).
@@ -128,6 +130,7 @@ class Cluster:
             others = exchanged(config.job.workers, _DEFAULT_TRANSPORT.window)
             self._congestion = replace(self._congestion, windowed=(*self._congestion.windowed, *others))
         self._watch = watch
+        self._label = name_of(strategy_name) if label is None else label
         self._note = note
         self.config = config
         self.topology = config.topology
@@ -192,7 +195,7 @@ class Cluster:
         self._watch_int()
         await self.controller.start()
         if self._watch is not None:
-            self._watch.begin(self.topology, f"{self.config.name}, {name_of(self._strategy_name)}")
+            self._watch.begin(self.topology, f"{self.config.name}, {self._label}")
         warm_ns = self.config.control.warm_up  # probes see the fabric before the first placement
         await self._clock.run(lambda: self.now_ns >= warm_ns, "the warm-up", warm_ns)
         await self._start_trained_job()
@@ -417,6 +420,7 @@ class Cluster:
             compute_s=compute_s,
             period_ns=interval,
             measured_period_ns=50 * interval,
+            show=None if self._watch is None else self._watch.update_gossip,
         )
 
     def transports(

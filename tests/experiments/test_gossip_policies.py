@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.controller.gossip.policies import POLICIES
+from weir.controller.gossip.policy import GossipPolicy
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.experiments.backends.gossip_policies import PublishedPolicies
 from weir.experiments.config import RunConfig
@@ -29,6 +30,7 @@ class Network:
         self.load = 0.0
         self.compute_s = np.array(compute_s)
         self.own: Mapping[Endpoint, float] = {}
+        self.shown: list[tuple[str, list[str], GossipPolicy]] = []
         self.policies = PublishedPolicies(
             self.topology,
             ["h1", "h2", "h3", "h4"],
@@ -38,6 +40,7 @@ class Network:
             compute_s=lambda: self.compute_s,
             period_ns=PERIOD_NS,
             measured_period_ns=10 * PERIOD_NS,
+            show=lambda name, hosts, policy: self.shown.append((name, list(hosts), policy)),
         )
 
     def snapshot(self, own_bps: Mapping[Endpoint, float]) -> Snapshot:
@@ -57,6 +60,8 @@ def test_telemetry_changes_the_policy_at_the_next_look() -> None:
     network.now_ns += PERIOD_NS
     assert 1 - network.row("telemetry")[0] < 0.1 * (1 - before[0])
     assert [policy.version for _, _, policy in network.policies.published] == [1, 2]
+    assert [(name, hosts) for name, hosts, _ in network.shown] == [("steady", ["h1", "h2", "h3", "h4"])] * 2
+    assert [policy for _, _, policy in network.shown] == [policy for _, _, policy in network.policies.published]
 
 
 def test_own_pulls_are_left_out_of_others_traffic() -> None:
@@ -95,6 +100,7 @@ def test_workers_gossip_uniformly_while_a_policy_has_no_answer() -> None:
     probabilities, _ = network.policies.row(0, "netmax", "telemetry")
     assert probabilities == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
     assert network.policies.published == []
+    assert [(name, policy.version) for name, _, policy in network.shown] == [("uniform", 0)]
 
 
 @pytest.mark.parametrize("name", ["slow-worker", "slow-host-link", "moving-link", "label-shards"])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -21,6 +25,9 @@ from weir.training import LossCurve, Machine, Processes, Training, TrainingPlan,
 from weir.training.replicated import digest
 from weir.training.workloads.digits import DigitsNetwork
 from weir.training.workloads.synthetic import LeastSquares
+
+if TYPE_CHECKING:
+    from weir.controller.live.server import LiveServer
 
 MS = 1_000_000
 
@@ -105,6 +112,35 @@ def test_a_record_has_the_modes_and_a_replay_reproduces_them(
     assert broken_off.config.synchronisation is not None
     assert [mode.name for mode in broken_off.config.synchronisation.modes] == ["bsp"]
     assert record.model_copy(update={"modes": []}).only_complete().config.synchronisation is None
+
+
+class Kept:
+    """Live page without a server, which keeps its states."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+        self.states: list[Mapping[str, Any]] = []
+
+    def show_fabric(self, fabric: Mapping[str, Any]) -> None:
+        self.titles.append(fabric["title"])
+
+    def show_state(self, state: Mapping[str, Any]) -> None:
+        self.states.append(state)
+
+
+def test_the_live_page_has_the_policy_of_gossip(config: RunConfig) -> None:
+    for module in ("aiohttp", "plotly"):
+        pytest.importorskip(module)
+    from weir.controller.live.watch import Watch
+
+    page = Kept()
+    watch = Watch(cast("LiveServer", page), clock=count().__next__)
+    asyncio.run(train_in_mode(config, 4, watch=watch))
+    assert page.titles == ["digits, mode gossip uniform"]
+    last = page.states[-1]["gossip"]
+    assert (last["policy"], last["workers"]) == ("uniform", ["h1", "h2", "h3"])
+    assert last["version"] >= 1
+    assert np.array(last["probabilities"]) == pytest.approx((1 - np.eye(3)) / 2, abs=1e-4)
 
 
 def test_workers_of_a_run_can_hold_different_labels(config: RunConfig) -> None:

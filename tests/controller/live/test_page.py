@@ -48,6 +48,7 @@ def state(generation: int, *, sums: str = "s1", stale: bool = False, event: str 
             }
         ],
         "switches": [{"name": s.name, "lost": False, "free_slots": 9} for s in TOPOLOGY.switches],
+        "gossip": None,
         "drops": {"no_route": 3, "late": 0},
         "overhead": {"says": "12 probe packets"},
         "events": [{"number": generation, "time_ns": 5, "kind": "move", "text": event}],
@@ -205,5 +206,35 @@ def test_a_browser_draws_each_jobs_losses_by_step(browser: Any) -> None:
         server.show_fabric({**FABRIC, "title": "another run"})
         server.show_state(state(1))
         drawn()
+    complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
+    assert all("/live" in message for message in complaints), complaints
+
+
+def test_a_browser_draws_the_gossip_policy(browser: Any) -> None:
+    """Rows are workers and columns those that they pull from; a run without gossip has no figure."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    figure = (
+        'document.getElementById("gossip").hidden ? null : [document.getElementById("policy-name").textContent, '
+        '...document.getElementById("policy").data.map(t => [t.type, t.x, t.y, t.z])]'
+    )
+
+    def drawn(expected: object) -> None:
+        WebDriverWait(browser, 60).until(lambda browser: browser.execute_script(f"return {figure}") == expected)
+
+    def gossip(version: int, probabilities: list[list[float]]) -> dict[str, Any]:
+        return {"policy": "steady", "version": version, "workers": ["h1", "h2"], "probabilities": probabilities}
+
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(state(1))
+        browser.get(server.url)
+        drawn(None)
+        for version, rows in ((1, [[0.25, 0.75], [0.5, 0.5]]), (2, [[1.0, 0.0], [0.125, 0.875]])):
+            server.show_state({**state(1 + version), "gossip": gossip(version, rows)})
+            drawn([f"steady, version {version}", ["heatmap", ["h1", "h2"], ["h1", "h2"], rows]])
+        server.show_fabric({**FABRIC, "title": "another run"})
+        server.show_state(state(1))
+        drawn(None)
     complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
     assert all("/live" in message for message in complaints), complaints

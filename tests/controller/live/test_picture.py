@@ -11,11 +11,13 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from weir.cli.top import screen
 from weir.controller.controller import ControllerOptions
+from weir.controller.gossip.policy import GossipPolicy
 from weir.controller.live.picture import LiveView, fabric_picture
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -66,6 +68,22 @@ async def test_the_state_is_what_the_controller_knows(rig: JobRig) -> None:
         switch["name"]: switch["free_slots"] for switch in state["switches"]
     } == rig.controller.planner.memory.free_slots
     assert (state["doing"], told(state)) == ("testing", [("job", "job 7 runs with 2 workers, summed at s1")])
+
+
+async def test_the_state_has_the_newest_gossip_policy(rig: JobRig) -> None:
+    view = LiveView()
+    rows = np.array([[0.25, 0.75], [0.12346, 0.87654]])
+    assert view.snapshot(rig.controller, 0)["gossip"] is None
+    view.update_gossip("steady", ("h1", "h4"), GossipPolicy(rows[::-1], 0 * rows, version=1))
+    view.update_gossip("steady", ("h1", "h4"), GossipPolicy(rows, 0 * rows, version=2))
+    assert json.loads(json.dumps(view.snapshot(rig.controller, 0)))["gossip"] == {
+        "policy": "steady",
+        "version": 2,
+        "workers": ["h1", "h4"],
+        "probabilities": [[0.25, 0.75], [0.1235, 0.8765]],
+    }
+    view.begin_anew()
+    assert view.snapshot(rig.controller, 0)["gossip"] is None
 
 
 async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: CompiledPipeline) -> None:

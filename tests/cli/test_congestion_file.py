@@ -144,7 +144,7 @@ def test_omitted_keys_have_the_defaults_of_no_file(tmp_path: Path) -> None:
         ("bound: 0", "line 1: bound: 0 is not right; write 1 or more"),
         ("bound: 524288", "line 1: bound: 524288 is not right; write 524287 or less"),
         ("lease: 0ms", 'line 1: lease: "0ms" is not right; write more than 0'),
-        ("law: dctcp", "line 1: law: workers go by dctcp in virtual time alone, and hosts that are processes obey"),
+        ("law: dctcp", "line 1: law dctcp is available in virtual time only"),
         ("background:\n- {source: h9, destination: h1, rate: 1Mbit, packet_bytes: 99}", "line 2: background.0.source"),
         ("background: [{source: h1, destination: h1, rate: 1Mbit, packet_bytes: 99}]", "h1 sends to itself; name two"),
         ("background: [{source: h1, destination: h2, rate: 1Mbit}]", '"packet_bytes" is missing'),

@@ -32,7 +32,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "SetForwardingPipelineConfig": [
         "tests/emulator/p4runtime/test_p4runtime_large.py::test_the_program_may_come_in_pis_message_around_it"
     ],
-    "a program that p4c has dropped a table from": [
+    "a program from which p4c has removed a table": [
         "tests/emulator/p4runtime/test_p4runtime_config.py::test_a_table_that_p4c_has_left_out_is_in_p4info_alone"
     ],
     "`PYTHONPATH`": [f"{COMMAND}test_packages_of_a_foreign_pythonpath_are_not_taken"],

@@ -30,7 +30,7 @@ from ..placement import Placement
 from ..placement.model.links import Links
 from ..placement.model.loads import LinkLoad
 from ..planning.improvement import Improvement, saved_together
-from ..planning.persistence import persistence
+from ..planning.persistence import LoadHistory
 from ..planning.plan import rounds_of_step
 from ..planning.planner import LinkConditions, Planner, loads_of
 from ..telemetry.snapshot import Snapshot
@@ -86,6 +86,7 @@ class RePlacementScheduler:
         """The numbers of jobs whose turn has come; None: all of them together."""
         self._readings: deque[_Reading] = deque(maxlen=_KEPT)
         """The last ones, oldest first."""
+        self._loads = LoadHistory(_KEPT)
         self._again: dict[int, int] = {}
         """When to look again at jobs that should move as soon as readings have said so for longer."""
         self._deciding: tuple[Future[Any], Callable[[Any, int], None], str] | None = None
@@ -163,13 +164,19 @@ class RePlacementScheduler:
         next_ns = min([self._next_solve_ns, *self._again.values()])
         soon = next_ns - _STEADY_PERIODS * period_ns <= now_ns < next_ns
         if soon and (not self._readings or now_ns >= self._readings[-1].at_ns + period_ns):
-            self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
+            self._append_reading(now_ns)
+
+    def _append_reading(self, now_ns: int) -> None:
+        """Keep the readings of now."""
+        reading = _Reading(now_ns, self._moves.outlook.background(now_ns))
+        self._readings.append(reading)
+        self._loads.add(Links.of(self._planner.routes), 1e-9 * now_ns, reading.loads)
 
     def _read(self, now_ns: int) -> list[_Reading]:
         """The last readings, that of now the last."""
         if self._readings and self._readings[-1].at_ns == now_ns:
             self._readings.pop()
-        self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
+        self._append_reading(now_ns)
         return list(self._readings)
 
     def _persistence(self, jobs: Sequence[RunningJob]) -> float:
@@ -178,8 +185,7 @@ class RePlacementScheduler:
         for job in jobs:
             if job.rounds_per_second:
                 horizons_s.append(sum(rounds_of_step(job.spec, self._planner.topology)) / job.rounds_per_second)
-        readings = [(1e-9 * reading.at_ns, reading.loads) for reading in self._readings]
-        return persistence(Links.of(self._planner.routes), readings, max(horizons_s))
+        return self._loads.persistence(max(horizons_s))
 
     def _is_steady(self, better: Improvement, readings: list[_Reading], now_ns: int) -> bool:
         """Return True if the placement is better by every reading of the last periods."""

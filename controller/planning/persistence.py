@@ -7,7 +7,8 @@ others counts as persistent. Pure, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,33 +16,62 @@ from ...topologies.model import Endpoint
 from ..placement.model.links import Floats, Links
 from ..placement.model.loads import LinkLoad
 
-Reading = tuple[float, Mapping[Endpoint, LinkLoad]]
-"""Time in seconds, and the loads of links; a missing link is idle."""
 
+class LoadHistory:
+    """The last readings of all links, as far as their persistence needs them."""
 
-def persistence(links: Links, readings: Sequence[Reading], horizon_s: float) -> float:
-    """Return the autocorrelation of loads after `horizon_s`, 0…1; 1 without two readings or without any difference.
+    def __init__(self, kept: int) -> None:
+        """Create an empty history of at most `kept` readings."""
+        self._readings: deque[tuple[float, Floats]] = deque(maxlen=kept)
+        """Time in seconds, and load of each link between switches as a share of its rate; oldest first."""
+        self._links: Links | None = None
+        self._known: dict[float, float] = {}
+        """Results by horizon, since the last reading."""
 
-    Each reading is compared with the first one that is at least a horizon later. If the readings span less, neighbours
-    are compared, and the result is raised to the power of the horizon over their distance.
-    """
-    if len(readings) < 2:
-        return 1.0
-    shares = np.array([_shares(links, loads) for _, loads in readings])
-    deviations = shares - shares.mean()
-    variance = float((deviations**2).mean())
-    if not variance > 0:
-        return 1.0
-    times_s = np.array([at for at, _ in readings])
-    later = np.searchsorted(times_s, times_s + horizon_s * (1 - 1e-9))
-    earlier = np.flatnonzero(later < len(times_s))
-    if len(earlier):
-        exponent = 1.0
-    else:
-        earlier, later = np.arange(len(times_s) - 1), np.arange(1, len(times_s) + 1)
-        exponent = horizon_s / float(np.diff(times_s).mean())
-    products = deviations[earlier] * deviations[later[earlier]]
-    return float(np.clip(products.mean() / variance, 0.0, 1.0) ** exponent)
+    def add(self, links: Links, at_s: float, loads: Mapping[Endpoint, LinkLoad]) -> None:
+        """Add a reading. One of the same time is replaced; readings of other links are dropped.
+
+        Args:
+            links: Links of the fabric.
+            at_s: Time in seconds, not before that of the last reading.
+            loads: Measured loads; a missing link is idle.
+        """
+        if links is not self._links:
+            self._links = links
+            self._readings.clear()
+        if self._readings and self._readings[-1][0] == at_s:
+            self._readings.pop()
+        self._readings.append((at_s, _shares(links, loads)))
+        self._known.clear()
+
+    def persistence(self, horizon_s: float) -> float:
+        """Return the autocorrelation of loads after `horizon_s`, 0…1; 1 without two readings or any difference.
+
+        Each reading is compared with the first one that is at least a horizon later. If the readings span less,
+        neighbours are compared, and the result is raised to the power of the horizon over their distance.
+        """
+        if horizon_s not in self._known:
+            self._known[horizon_s] = self._persistence(horizon_s)
+        return self._known[horizon_s]
+
+    def _persistence(self, horizon_s: float) -> float:
+        if len(self._readings) < 2:
+            return 1.0
+        shares = np.array([shares for _, shares in self._readings])
+        deviations = shares - shares.mean()
+        variance = float((deviations**2).mean())
+        if not variance > 0:
+            return 1.0
+        times_s = np.array([at for at, _ in self._readings])
+        later = np.searchsorted(times_s, times_s + horizon_s * (1 - 1e-9))
+        earlier = np.flatnonzero(later < len(times_s))
+        if len(earlier):
+            exponent = 1.0
+        else:
+            earlier, later = np.arange(len(times_s) - 1), np.arange(1, len(times_s) + 1)
+            exponent = horizon_s / float(np.diff(times_s).mean())
+        products = deviations[earlier] * deviations[later[earlier]]
+        return float(np.clip(products.mean() / variance, 0.0, 1.0) ** exponent)
 
 
 def _shares(links: Links, loads: Mapping[Endpoint, LinkLoad]) -> Floats:

@@ -38,7 +38,7 @@ from ...controller.placement.reference_schemes import (
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.improvement import better_alone, better_jointly, saved_together
-from ...controller.planning.persistence import persistence
+from ...controller.planning.persistence import LoadHistory
 from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
 from ...wire.aggregation import FAN_IN
@@ -118,6 +118,7 @@ class _Run:
         self.seen: Floats | None = None
         self.readings: deque[tuple[float, Mapping[Endpoint, LinkLoad]]] = deque(maxlen=KEPT)
         """Others' traffic as telemetry has it, by look, oldest first, with its time."""
+        self.loads_before = LoadHistory(KEPT)
         self.idle_step = 8 * self.point.gradient_bytes / scenario.rate_bps + self.timing.compute * 1e-9
         self.simulator = self._with_background()
 
@@ -210,6 +211,7 @@ class _Run:
             padded[: len(stale)] = stale
             self.looks[-1] = np.where(known, self.looks[-1], padded)
         self.readings.append((self.simulator.now, self._loads()))
+        self.loads_before.add(self.links, *self.readings[-1])
 
     def _loads(self) -> Mapping[Endpoint, LinkLoad]:
         """Known traffic of others; that of the jobs is known without telemetry."""
@@ -241,7 +243,7 @@ class _Run:
     def _persistence(self, job: _Job) -> float:
         """Share of loads that is expected to last for a step, by the readings so far."""
         step = job.flow.durations[-1] if job.flow is not None and job.flow.durations else self.idle_step
-        return persistence(self.links, self.readings, max(step, self.timing.interval * 1e-9))
+        return self.loads_before.persistence(max(step, self.timing.interval * 1e-9))
 
     def _others(self, job: _Job) -> Mapping[Endpoint, float]:
         """Bytes that the other jobs bring onto each link in a step."""

@@ -7,13 +7,21 @@ import pytest
 
 from weir.controller.placement.model.links import Links
 from weir.controller.placement.model.loads import LinkLoad
-from weir.controller.planning.persistence import Reading, persistence
-from weir.topologies import Routes, leaf_spine
+from weir.controller.planning.persistence import LoadHistory
+from weir.topologies import Endpoint, Routes, leaf_spine
 
 GBIT = 1_000_000_000
 FABRIC = leaf_spine(8, 4, 2, rate_bps=GBIT)
 LINKS = Links.of(Routes(FABRIC))
+Reading = tuple[float, dict[Endpoint, LinkLoad]]
 BETWEEN = [end for end, at in LINKS.number.items() if LINKS.pair_of[at] >= 0]
+
+
+def persistence(links: Links, readings: list[Reading], horizon_s: float) -> float:
+    history = LoadHistory(len(readings))
+    for at_s, loads in readings:
+        history.add(links, at_s, loads)
+    return history.persistence(horizon_s)
 
 
 def course(correlation: float, count: int = 12, gap_s: float = 0.02, seed: int = 1) -> list[Reading]:
@@ -54,3 +62,20 @@ def test_loads_of_hosts_links_do_not_count() -> None:
     host = next(end for end, at in LINKS.number.items() if LINKS.pair_of[at] < 0)
     readings = [(at, {**loads, host: LinkLoad((number % 2) * GBIT)}) for number, (at, loads) in enumerate(course(1.0))]
     assert persistence(LINKS, readings, 0.02) == pytest.approx(1.0)
+
+
+def test_a_reading_of_the_same_time_replaces_the_one_before() -> None:
+    steady = course(1.0, count=3)
+    history = LoadHistory(12)
+    for at_s, loads in steady:
+        history.add(LINKS, at_s, {})
+        history.add(LINKS, at_s, loads)
+    assert history.persistence(0.02) == persistence(LINKS, steady, 0.02)
+
+
+def test_readings_of_other_links_are_dropped() -> None:
+    history, other = LoadHistory(12), Links.of(Routes(leaf_spine(2, 2, 2)))
+    for at_s, loads in course(0.0, count=6):
+        history.add(LINKS, at_s, loads)
+    history.add(other, 0.2, {})
+    assert history.persistence(0.02) == 1.0

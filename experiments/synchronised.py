@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..training import LossCurve, Machine, Processes, Training, TrainingPlan
+from ..training import LossCurve, Machine, Mode, Processes, Training, TrainingPlan
 from ..training.mode import PeerEnds, PeerMode, ServedMode
 from ..training.modes import label as mode_label
 from ..training.replicated import digest
@@ -23,6 +23,7 @@ from ..training.workload import Workload
 from ..training.workloads import make_workload
 from .backends.virtual_time import Cluster
 from .config import RunConfig
+from .config.synchronisation import SynchronisationConfig
 from .errors import ExperimentError
 from .records.record import ModeResult
 
@@ -51,21 +52,26 @@ def _shards(workload: Workload, workers: int, mix: float | None, seed: int) -> l
     return label_shards(labels, workers, mix, seed)
 
 
-async def train_in_mode(
-    config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None, watch: Watch | None = None
-) -> ModeResult:
-    """Train in the mode of that place until the loss is the target's, or the limit has come.
+class PreparedTraining(NamedTuple):
+    """Training of a run file in one mode, before its workers have ends to exchange by."""
 
-    Args:
-        config: The run.
-        index: Place of the mode in the run file's list.
-        note: Receives notes on queue bounds; those on queues without one come before anything is sent.
-        watch: Observer of the run.
-    """
-    asked = config.synchronisation
-    if asked is None:
+    workload: Workload
+    plan: TrainingPlan
+    curve: LossCurve
+    machines: Sequence[Machine]
+    training: Training
+
+
+def synchronisation_of(config: RunConfig) -> SynchronisationConfig:
+    """Return the section of modes. Raises ExperimentError if the run has none."""
+    if config.synchronisation is None:
         raise ExperimentError(f"run {config.name}: there is no section synchronisation, which names modes")
-    mode, options, workers = asked.modes[index], config.training.options, len(config.job.workers)
+    return config.synchronisation
+
+
+def prepared(config: RunConfig, mode: Mode) -> PreparedTraining:
+    """Return the training of a run in one of its modes. Raises ExperimentError if the run has no section of modes."""
+    asked, options, workers = synchronisation_of(config), config.training.options, len(config.job.workers)
     workload = make_workload(asked.workload, config.seed, options.hidden)
     plan = TrainingPlan(
         mode,
@@ -79,7 +85,23 @@ async def train_in_mode(
     )
     curve = LossCurve(workload.loss, every=mode.updates_per_step(workers))
     machines = asked.machines.drawn(config.seed)
-    training = Training(plan, workload, curve, machines)
+    return PreparedTraining(workload, plan, curve, machines, Training(plan, workload, curve, machines))
+
+
+async def train_in_mode(
+    config: RunConfig, index: int, note: Callable[[str], object] = lambda _: None, watch: Watch | None = None
+) -> ModeResult:
+    """Train in the mode of that place until the loss is the target's, or the limit has come.
+
+    Args:
+        config: The run.
+        index: Place of the mode in the run file's list.
+        note: Receives notes on queue bounds; those on queues without one come before anything is sent.
+        watch: Observer of the run.
+    """
+    asked = synchronisation_of(config)
+    mode = asked.modes[index]
+    workload, plan, curve, machines, training = prepared(config, mode)
     async with Cluster(
         config,
         config.strategies[-1],
@@ -94,7 +116,7 @@ async def train_in_mode(
         if mode.summed:
             programs = training.summed(cluster.job.communicators, cluster.batch_sizes(plan.batch))
         elif isinstance(mode, PeerMode):
-            times = partial(_compute_seconds, machines, options.batch, cluster)
+            times = partial(_compute_seconds, machines, config.training.options.batch, cluster)
             policies = cluster.gossip_policies(4 * workload.parameters, times)
             programs = training.gossiping([PeerEnds(peers, policies) for peers in cluster.transports()])
         else:

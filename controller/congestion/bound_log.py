@@ -31,15 +31,16 @@ class PromiseChanges:
         """Bounds of every port's data queue at the last call of `pop_changes`."""
         self.known_classes: Sequence[Promise] = ()
         """The same of queues of jobs' traffic classes, those with a bound."""
-        self._class_bounds: Mapping[tuple[Endpoint, int], int] = {}
+        self.class_bounds: Mapping[tuple[Endpoint, int], int] = {}
+        """Bounds of these queues in packets, by egress port and class."""
 
     def pop_changes(self) -> list[Promise]:
         """Return the bounds that have changed since the last call."""
         class_bounds = self._windows.class_bounds
-        if self._windows.budgets is self._budgets and class_bounds == self._class_bounds:
+        if self._windows.budgets is self._budgets and class_bounds == self.class_bounds:
             return []
         before = {*self.known, *self.known_classes}
-        self._budgets, self._class_bounds = self._windows.budgets, class_bounds
+        self._budgets, self.class_bounds = self._windows.budgets, class_bounds
         self.known, self.known_classes = promises(self._budgets.values()), class_promises(class_bounds)
         return [promise for promise in (*self.known, *self.known_classes) if promise not in before]
 

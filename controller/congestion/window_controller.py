@@ -177,7 +177,8 @@ class WindowController:
             self._known = replace(self._known, inputs=inputs, fetches=fetches)
         known = self._known
         obeyed = now_ns >= known.obeyed_ns and not self.behind
-        goal = known.draining if known.bursts.keys() & self._undrained(now_ns).keys() else known.targets
+        waits = bool(known.bursts) and not known.bursts.keys().isdisjoint(self._undrained(now_ns))
+        goal = known.draining if waits else known.targets
         if known.budgets is not goal and obeyed and not self._remaining(now_ns):
             self._known = known = replace(known, budgets=goal)
         changed = []
@@ -211,6 +212,8 @@ class WindowController:
         workers obey windows on links that lose nothing.
         """
         plans = [*self._known.plans.values(), *(remain.plan for remain in self._known.remains)]
+        if all(max(plan.spec.classes) <= BULK_PRIORITY for plan in plans):
+            return {}
         windows = [self._known.windows.get(plan.spec.job, plan.spec.window) for plan in self._known.plans.values()]
         windows += [remain.window for remain in self._known.remains]
         fetches = [self._known.fetches.get(job, {}) for job in self._known.plans]

@@ -275,15 +275,9 @@ class Planner:
         )
 
     def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[LinkConditions]) -> list[Problem]:
-        """One for each reading; the fabric's memory is the same in all."""
+        """One for each reading; the fabric's memory and the loads' persistence are the same in all."""
         first = self.problem(spec, workers, readings[0])
-        return [
-            first,
-            *(
-                replace(first, loads=reading.loads, others=reading.others, persistence=reading.persistence)
-                for reading in readings[1:]
-            ),
-        ]
+        return [first, *(replace(first, loads=reading.loads, others=reading.others) for reading in readings[1:])]
 
     def history(self, job: int) -> GenerationHistory:
         """Return the generations of this job's number; a new number's are empty."""

@@ -78,12 +78,12 @@ class QueuePromises:
             for line in summary([promise for promise in changed if promise.bound_packets is None]):
                 self._note(line)
         promised = {p.link: math.inf if p.bound_packets is None else p.bound_packets for p in self._changes.known}
-        since_ns, drained_ns = now_ns - self._late_ns, self._windows.drained_ns
-        waiting = promised.keys() if since_ns < self._windows.obeyed_ns else drained_ns.keys()
+        since_ns, obeyed_ns, drained_ns = now_ns - self._late_ns, self._windows.obeyed_ns, self._windows.drained_ns
+        waiting = promised.keys() if since_ns < obeyed_ns else drained_ns.keys()
         for link in waiting & promised.keys():
-            if since_ns < max(self._windows.obeyed_ns, drained_ns.get(link, 0)):
+            if since_ns < max(obeyed_ns, drained_ns.get(link, 0)):
                 promised[link] = max(promised[link], self._in_force.get(link, 0))
-        class_bounds = self._windows.class_bounds
+        class_bounds = self._changes.class_bounds
         if promised != self._in_force or class_bounds != self._class_bounds:
             self._check(now_ns)
             self._in_force, self._class_bounds = promised, class_bounds

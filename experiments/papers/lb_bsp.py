@@ -37,9 +37,9 @@ DESCRIPTION: Final = Paper(
     findings="The paper has 38.7 % less time than FlexRR. Here LB-BSP takes 5 % less than FlexRR with free messages if "
     "speeds jump every 1.5 s (the interval of the change includes 0), and 19 % less if a message takes 1 ms. If they "
     "jump every 150 ms, about seven steps, it takes 42 % longer: work stealing needs no prediction. NARX begins after "
-    "100 steps, which these trainings do not have, so LB-BSP uses the median of five speeds; by the last speed it is "
-    "25 % faster beside the fast jumps, and 6 % slower than FlexRR. LB-BSP is faster than BSP, SSP and backup workers "
-    "in both, and than static balancing beside the slow jumps. ASP is the fastest throughout: the problem is small and "
+    "100 steps, which these trainings do not have, so LB-BSP uses the median of five speeds. By the last speed it is "
+    "25 % faster with the fast jumps, and 6 % slower than FlexRR. LB-BSP is faster than BSP, SSP and backup workers "
+    "in both, and than static balancing with the slow jumps. ASP is the fastest throughout: the problem is small and "
     "forgives stale gradients. FlexRR is reconstructed, with constants that are usually quoted. The sparse SVM "
     "(`experiments/papers/lb_bsp_svm.yaml`) was measured with one seed, which is not in the table: "
     "[docs/training.md](../docs/training.md) has it.",

@@ -29,9 +29,9 @@ DESCRIPTION: Final = Paper(
     "fabric; encoding and decoding of packed(8) by their predicted times, measured in processor time of one core",
     run_files=("papers/secopa.yaml",),
     seeds=5,
-    findings="SeCoPa takes the cheapest choice of each gradient alone. That does not hold with all gradients at once: "
-    "it is slower than all compressed where the coding of one gradient hides behind the sum of another (by 12 "
-    "% at 1 Gbit/s), and than a threshold with slow coding at 200 Mbit/s (by 12 %). The plan of the whole "
+    findings="SeCoPa takes the cheapest choice of each gradient alone. With all gradients at once it is not the best. "
+    "At 1 Gbit/s it is 12 % slower than all compressed, since the coding of one gradient hides behind the sum of "
+    "another. With slow coding at 200 Mbit/s it is 12 % slower than a threshold. The plan of the whole "
     "schedule, which tries choices by the makespan of the task graph, is within 0.5 % of the best rule or "
     "better in every draw, and within 7 % of the best of all combinations. It takes 15 % less time than "
     "SeCoPa's in these two conditions, as much as the paper's plan saves of its schedule, and 2 % and 0 % "

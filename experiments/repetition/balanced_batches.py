@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...controller.service.batch_sizes import JobBatchSizes
 from ...hosts.collectives.leader_query import PendingAnswer
-from ...training import LossCurve, Machine, Mode, Processes, Training, TrainingPlan, make_mode
+from ...training import Machine, Mode, Processes, TrainingPlan, make_mode
 from ...training.batching.analytic import equal_shares, proportional_shares
 from ...training.batching.manager import RuleName
 from ...training.batching.predictor import Predictor
@@ -23,10 +23,8 @@ from ...training.batching.predictors import PREDICTORS
 from ...training.batching.recurrent import Recurrent
 from ...training.ideal import IdealClock, IdealJob, run
 from ...training.machines import jitter, stepping
-from ...training.workloads import make_workload
 from ...wire.control_messages import balance_request
 from ..backends.batch_sizes import size_rule
-from ..errors import ExperimentError
 from .measures import TIME_TO_LOSS
 from .paper import Paper, Quantity, Sample
 
@@ -98,22 +96,10 @@ class _ControllersSizes:
 
 def reached_ns(config: RunConfig, mode: Mode) -> int | None:
     """Train without packets; return the time to the run's target loss in ns, None if its limit came first."""
-    asked, training = config.synchronisation, config.training
-    if asked is None:
-        raise ExperimentError(f"run {config.name}: section synchronisation is missing; it names the modes")
-    options, workers = training.options, len(config.job.workers)
-    workload, clock = make_workload(asked.workload, config.seed, options.hidden), IdealClock()
-    plan = TrainingPlan(
-        mode,
-        workers,
-        options.batch * workers,
-        options.learning_rate,
-        options.optimiser,
-        options.all_optimiser_options,
-        config.seed,
-    )
-    curve = LossCurve(workload.loss, every=mode.updates_per_step(workers))
-    job = Training(plan, workload, curve, asked.machines.drawn(config.seed))
+    from ..synchronised import prepared, synchronisation_of
+
+    asked, workers, clock = synchronisation_of(config), len(config.job.workers), IdealClock()
+    _, plan, curve, _, job = prepared(config, mode)
     sizes = _ControllersSizes(clock, plan, config.control.latency)
 
     def carried_ns(size: int) -> int:

@@ -1,13 +1,13 @@
 """Expected time of a tree's slowest link, if some of the present loads are gone before the tree is used.
 
-Among flows that come and go, a link that is busy now may be idle during the next step, and an idle one busy. Let p be
-the `persistence` of the problem. Each directed link of the tree keeps its load with probability p. Else its load is one
-of those that links between switches have now, each with the same probability. Links are taken as independent, so
+Among flows that come and go, a busy link may be idle during the next step, and an idle one busy. Let p be the
+`persistence` of the problem. Each directed link of the tree keeps its load with probability p. Else its load is one of
+those that links between switches have now, each with the same probability. Links are independent. With F for the
+distribution of time per byte and unit of rate over all links between switches:
 
     P(slowest ≤ t) = Π_e (p [T_e ≤ t] + (1 − p) F(t c_e)),        E[slowest] = Σ_t t P(slowest = t),
 
-where F is the distribution of time per byte and unit of rate over all links between switches. With p = 1 this is the
-slowest link's present time. The smaller p, the more each further link of a tree costs.
+With p = 1 this is the slowest link's present time. The smaller p, the more each further link of a tree costs.
 """
 
 from __future__ import annotations

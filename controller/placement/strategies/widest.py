@@ -116,9 +116,7 @@ class Terminals:
         """Return the root and parents of the fastest tree over usable pairs; None if there is none, or fan-in leaves
         none.
         """
-        if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
-            return None
-        return self._tree_within(most * (1 + self.slack), weights, latency)
+        return next(iter(self.trees((self.slack,), weights, access, latency)), None)
 
     def trees(
         self, slacks: Iterable[float], weights: Floats, access: float, latency: Floats

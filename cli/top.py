@@ -84,10 +84,11 @@ def _show(url: str) -> None:
 def screen(fabric: dict[str, Any], state: dict[str, Any], rows: int) -> Group:
     """Return one state as it is printed; of the links the `rows` fullest."""
     links = Table(box=None, pad_edge=False)
-    for column in ("link", "to", "load", "", "queue", "latency", "loss", "age", "confidence"):
+    for column in ("link", "to", "load", "", "queue", "bound", "latency", "loss", "age", "confidence"):
         links.add_column(column, justify="left" if column in ("link", "to", "") else "right")
-    shown = [(link, view) for link, view in zip(fabric["links"], state["links"], strict=True) if view is not None]
-    for link, view in sorted(shown, key=lambda pair: (-pair[1][6], -pair[1][0]))[:rows]:
+    every = zip(fabric["links"], state["links"], state["bounds"], strict=True)
+    shown = [(link, view, bounds) for link, view, bounds in every if view is not None]
+    for link, view, bounds in sorted(shown, key=lambda pair: (-pair[1][6], -pair[1][0]))[:rows]:
         load, queue, latency, loss, age, confidence, stale = view
         colour = "red" if stale else next(colour for least, colour in _COLOURS if load >= least)
         links.add_row(
@@ -96,6 +97,7 @@ def screen(fabric: dict[str, Any], state: dict[str, Any], rows: int) -> Group:
             f"{100 * load:.1f} %",
             Text("█" * round(_BAR * min(load, 1)), style=colour),
             f"{queue:.1f}",
+            _bounds(bounds),
             f"{latency:.0f} µs",
             f"{100 * loss:.0f} %",
             "never" if age is None else f"{age:.0f} ms",
@@ -120,6 +122,13 @@ def screen(fabric: dict[str, Any], state: dict[str, Any], rows: int) -> Group:
         ),
     ]
     return Group(*parts)
+
+
+def _bounds(bounds: dict[str, Any]) -> str:
+    """Bounds of a link's queues: of bulk traffic, or –, then of jobs' traffic classes."""
+    bulk = bounds["bulk"]
+    classes = [f"class {name}: {packets:.0f}" for name, packets in bounds["classes"].items()]
+    return ", ".join(["–" if bulk is None else f"{bulk:.0f}", *classes])
 
 
 def _states(url: str, again: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

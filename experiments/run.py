@@ -307,6 +307,7 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
     busiest = max(links, key=lambda link: link.job_bytes)
     longest = max(links, key=lambda link: link.largest_queue_packets)
     times, depths = figures.queue(longest.end)
+    broken = figures.broken_promises  # first: it reads the depths of the classes' queues until now
     uses = _queue_uses(links, figures.promised) + _class_uses(figures)
     return {
         "busiest_link": str(busiest.end),
@@ -314,8 +315,11 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
         "largest_queue": str(longest.end),
         "largest_queue_packets": longest.largest_queue_packets,
         "promised": {str(link): bound for link, bound in sorted(figures.promised.items())},
+        "class_promised": {
+            f"{link}, class {priority}": bound for (link, priority), bound in sorted(figures.class_promised.items())
+        },
         "promises": [PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in figures.promises],
-        "broken": figures.broken_promises,
+        "broken": broken,
         "fullest_queue": max(uses, key=lambda use: use.share, default=None),
         "queue_uses": [use for use in uses if use.packets > 1],
         "heartbeats": figures.heartbeats,

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from ...topologies.drawing import LOADS, Drawing
-from ...topologies.model import Topology
+from ...topologies.model import Endpoint, Topology
 from ...wire.control import JobReport
 from ..controller import Controller
 from ..gossip.policy import GossipPolicy
@@ -107,6 +107,7 @@ class LiveView:
                 ]
                 for view, rate, peak, link in zip(views, rates, peaks, controller.links.links, strict=True)
             ],
+            "bounds": _bounds(controller),
             "jobs": [_job(controller, number, job, now_ns) for number, job in controller.jobs.items()],
             "switches": [
                 {"name": name, "lost": name in controller.switches.lost, "free_slots": free.get(name, 0)}
@@ -117,6 +118,19 @@ class LiveView:
             "overhead": asdict(cost) | {"says": str(cost)},
             "events": self.events.newest(EVENTS_SHOWN),
         }
+
+
+def _bounds(controller: Controller) -> list[dict[str, Any]]:
+    """Bounds of each link's queues in packets: of bulk traffic, None without one, and of traffic classes that have one.
+
+    Classes are texts, as keys of JSON are.
+    """
+    budgets = controller.windows.budgets
+    classes: dict[Endpoint, dict[str, int]] = {}
+    for (link, priority), packets in sorted(controller.windows.class_bounds.items()):
+        classes.setdefault(link, {})[str(priority)] = packets
+    bulk = {link: int(budget.bound) for link, budget in budgets.items() if not budget.refusal}
+    return [{"bulk": bulk.get(link), "classes": classes.get(link, {})} for link in controller.links.links]
 
 
 def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> dict[str, Any]:

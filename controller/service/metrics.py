@@ -67,6 +67,9 @@ class _Reading(Collector):
         rate = GaugeMetricFamily("weir_link_bits_per_second", "Traffic on the link", labels=names)
         queue = GaugeMetricFamily("weir_link_queue_packets", "Depth of the egress queue", labels=names)
         bound = GaugeMetricFamily("weir_link_promised_packets", "The most that the queue is to hold", labels=names)
+        classes = GaugeMetricFamily(
+            "weir_class_promised_packets", "The same for queues of jobs' traffic classes", labels=("link", "class")
+        )
         latency = GaugeMetricFamily("weir_link_hop_latency_seconds", "From ingress to egress", labels=names)
         loss = GaugeMetricFamily("weir_link_probe_loss_ratio", "Of the least lossy probe over the link", labels=names)
         age = GaugeMetricFamily("weir_link_report_age_seconds", "Since the newest report's probe left", labels=names)
@@ -86,7 +89,9 @@ class _Reading(Collector):
         for link, budget in controller.windows.budgets.items():
             if not budget.refusal:
                 bound.add_metric([str(link)], int(budget.bound))
-        yield from (load, rate, queue, bound, latency, loss, age, trust, stale)
+        for (link, priority), packets in controller.windows.class_bounds.items():
+            classes.add_metric([str(link), str(priority)], packets)
+        yield from (load, rate, queue, bound, classes, latency, loss, age, trust, stale)
         down = GaugeMetricFamily("weir_links_down", "Directed links between switches that let no probe through")
         down.add_metric([], len(controller.prober.link_watch.down))
         rejected = CounterMetricFamily("weir_packet_ins_rejected", "Packet-ins that were no probe of ours")

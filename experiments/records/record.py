@@ -238,6 +238,10 @@ class StrategyResult(_Timed):
     """Maximum depth of the data class's queue over all enqueues."""
     promised: dict[str, int | None]
     """Queue bound by egress port, in packets: the loosest of the run; None if there was no bound at some time."""
+    class_promised: dict[str, int] = {}
+    """Loosest bounds of queues of jobs' traffic classes, in packets, by port and class ("s5-p2, class 4"): those that
+    had one at some time. Old records have none.
+    """
     promises: list[PromiseRecord] = []
     """Queue bounds announced before anything was sent under them."""
     broken: list[str]
@@ -296,7 +300,7 @@ class StrategyResult(_Timed):
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
-        optional = ("shares", "promises", "achievable_ns", "fullest_queue", "queue_uses")
+        optional = ("shares", "class_promised", "promises", "achievable_ns", "fullest_queue", "queue_uses")
         unmeasured |= {name for name in optional if not getattr(self, name)}
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 

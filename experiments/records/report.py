@@ -247,6 +247,7 @@ def _bound_claim(record: RunRecord) -> tuple[bool, str]:
         others = f"; and {len(broken) - 1} more" if len(broken) > 1 else ""
         return False, f"a queue exceeded its bound: {broken[0]}{others} ({more})"
     bounds = [(port, bound) for result in record.results for port, bound in result.promised.items()]
+    bounds += [(queue, bound) for result in record.results for queue, bound in result.class_promised.items()]
     bounded, unbounded = ({port for port, bound in bounds if (bound is None) is none} for none in (False, True))
     without = f"; {len(unbounded)} more have no bound" if unbounded else ""
     return (

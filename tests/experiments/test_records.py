@@ -122,6 +122,7 @@ def test_the_claim_on_bounds_has_counts_and_the_tightest_queue(short: RunConfig)
         changed = {
             "strategy": strategy,
             "promised": promised,
+            "class_promised": {"s1-p1, class 4": 6} if strategy == "rack" else {},
             "fullest_queue": use,
             "queue_uses": [use, use.model_copy(update={"packets": 2})],
             "broken": [],
@@ -129,7 +130,7 @@ def test_the_claim_on_bounds_has_counts_and_the_tightest_queue(short: RunConfig)
         record.results.append(RESULT.model_copy(update=changed))
     [(holds, text)] = [(holds, text) for holds, text in report.claims(record) if "bound" in text]
     assert holds
-    assert "2 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets" in text
+    assert "3 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets" in text
     assert "; median of the 4 queues in use: 35 %; 1 more have no" in text
     assert [row[5] for row in report.rows(record.results)] == ["10/20", "9/10"]
 

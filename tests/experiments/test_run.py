@@ -145,6 +145,25 @@ def test_fullest_queue_is_compared_with_its_own_bound(results: dict[str, Strateg
         assert 0 < result.fullest_queue.share <= 1
 
 
+def test_results_have_the_bounds_of_traffic_classes_and_what_their_queues_held(short: RunConfig) -> None:
+    config = short.replaced(
+        "a test",
+        strategies=["ps"],
+        background=[],
+        training={**short.training.model_dump(), "steps": 2},
+        job={**short.job.model_dump(), "traffic_class": 4},
+    )
+    result = asyncio.run(run_strategy(config, "ps"))
+    assert result.broken == []
+    assert {queue.split(", ")[1] for queue in result.class_promised} == {"class 4"}
+    assert {f"{queue}: at most {bound} packets" for queue, bound in result.class_promised.items()} <= {
+        promise.text.split(" = ")[0] for promise in result.promises
+    }
+    held = {use.port: use for use in result.queue_uses if use.port in result.class_promised}
+    assert held
+    assert all(use.packets <= use.bound == result.class_promised[use.port] for use in held.values())
+
+
 def test_notes_of_an_earlier_strategy_are_not_repeated() -> None:
     console = Console(file=StringIO(), record=True)
     announced: dict[str, str] = {}

@@ -34,6 +34,10 @@ def state(generation: int, *, sums: str = "s1", stale: bool = False, event: str 
             [0.1 * index % 1, 3.0 * index, 7.5, 0.0, 4.0, 1.0, stale and index == 2]
             for index in range(len(FABRIC["links"]))
         ],
+        "bounds": [
+            {"bulk": None if index == 4 else 20 + index, "classes": {"4": 6, "5": 8} if index == 5 else {}}
+            for index in range(len(FABRIC["links"]))
+        ],
         "jobs": [
             {
                 "number": 7,
@@ -150,6 +154,12 @@ def test_a_browser_shows_a_move_and_reconnects(browser: Any, tmp_path: Path) -> 
         shown('document.getElementById("link").textContent', "live")
         browser.execute_script("chosen = 5; drawSparks()")
         shown('document.getElementById("queue").data[0].y.join()', "15,15")
+        shown('document.getElementById("queue").data[1].y.join()', "25,25")
+        bounds = "at most 25 packets; class 4: at most 6 packets; class 5: at most 8 packets"
+        shown('document.getElementById("bounds").textContent', bounds)
+        text = 'document.getElementById("fabric").data.find(t => t.customdata).text'
+        shown(f"{text}[5].includes('{bounds.replace('; ', '<br>')}')", True)
+        shown(f"{text}[4].includes('no bound')", True)
         assert browser.save_screenshot(str(tmp_path / "page.png"))
         for event, told in (("error", "connection lost; trying again"), ("open", "live")):  # as if the network failed
             browser.execute_script(f'stream.dispatchEvent(new Event("{event}"))')

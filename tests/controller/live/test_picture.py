@@ -26,6 +26,7 @@ from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.snapshot import listed
 from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
 from weir.wire.control import JobReport
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
@@ -68,6 +69,32 @@ async def test_the_state_is_what_the_controller_knows(rig: JobRig) -> None:
         switch["name"]: switch["free_slots"] for switch in state["switches"]
     } == rig.controller.planner.memory.free_slots
     assert (state["doing"], told(state)) == ("testing", [("job", "job 7 runs with 2 workers, summed at s1")])
+
+
+async def test_the_state_has_the_bounds_of_all_queues(rig: JobRig) -> None:
+    """A job in class 4 takes the bulk queues' bounds on its links, and its own queues have bounds there."""
+    view, links = LiveView(), rig.controller.links.links
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, classes=(4,)))
+    state = json.loads(json.dumps(view.snapshot(rig.controller, rig.fabric.now_ns)))
+    windows = rig.controller.windows
+    assert {link for link, _ in windows.class_bounds} == {Endpoint("s1", 1), Endpoint("s1", 2)}
+    assert [shown["classes"] for shown in state["bounds"]] == [
+        {str(priority): packets for (at, priority), packets in windows.class_bounds.items() if at == link}
+        for link in links
+    ]
+    expected = [windows.budgets.get(link) for link in links]
+    assert [shown["bulk"] for shown in state["bounds"]] == [
+        None if budget is None or budget.refusal else int(budget.bound) for budget in expected
+    ]
+    assert {None} < {shown["bulk"] for shown in state["bounds"]}
+    console = Console(record=True, width=150, file=io.StringIO())
+    console.print(screen(fabric_picture(TOPOLOGY, "a test"), state, rows=len(links)))
+    lines = console.export_text().splitlines()
+    for link, shown in zip(links, state["bounds"], strict=True):
+        [line] = [line for line in lines if line.startswith(f"{link} ")]
+        text = "–" if shown["bulk"] is None else str(shown["bulk"])
+        text += "".join(f", class {name}: {packets}" for name, packets in shown["classes"].items())
+        assert f" {text} " in line
 
 
 async def test_the_state_has_the_newest_gossip_policy(rig: JobRig) -> None:

@@ -22,6 +22,7 @@ from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
 from weir.wire.control import JobReport
 from weir.wire.heartbeat import Heartbeat
 
@@ -66,6 +67,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: JobRi
     budgets = rig.controller.windows.budgets
     assert promised == {f"weir_link_promised_packets/{link}": int(budget.bound) for link, budget in budgets.items()}
     assert max(promised.values()) >= 8, "a window of the job"
+    assert not any(name.startswith("weir_class_promised_packets/") for name in page)
     expected = {
         "weir_links_down": 0,  # nothing is known of the links of a switch that is lost
         "weir_switch_session_up/s1": 1,
@@ -90,6 +92,17 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: JobRi
     assert {name: page[name] for name in expected} == expected
     assert page["weir_switch_packet_outs_total/s1"] == rig.controller.switches.packet_outs_sent["s1"]
     assert page["weir_switch_packet_ins_total/s1"] > 0
+
+
+async def test_bounds_of_traffic_classes_are_shown_by_link_and_class(rig: JobRig) -> None:
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, classes=(4,)))
+    page = values(text(rig.controller, rig.fabric.now_ns))
+    bounds = rig.controller.windows.class_bounds
+    assert {link for link, _ in bounds} == {Endpoint("s1", 1), Endpoint("s1", 2)}
+    name = "weir_class_promised_packets/"
+    assert {key: packets for key, packets in page.items() if key.startswith(name)} == {
+        f"{name}{priority}/{link}": packets for (link, priority), packets in bounds.items()
+    }
 
 
 async def test_heartbeats_are_shown_by_job_and_rank_up_to_a_limit(rig: JobRig, monkeypatch: pytest.MonkeyPatch) -> None:

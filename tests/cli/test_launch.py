@@ -25,6 +25,7 @@ from weir.tests.paths import ROOT
 from weir.tests.processes import left_with
 from weir.tests.support.commands import WEIR, weir
 from weir.tests.support.errors import raises
+from weir.tests.support.live_page import free_port
 from weir.topologies import load_topology
 
 LOOP = str(ROOT / "examples" / "train.py")
@@ -55,20 +56,23 @@ def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -
     assert re.search(r"^weir: [\d.]+ MB in \d+ sums; .* take [\d.]+ ms", err, re.MULTILINE)
 
 
-def test_a_run_has_a_time_out_losses_a_seed_and_a_history(fabric: Path, tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
+def test_a_run_has_a_time_out_losses_a_seed_a_history_and_a_page(fabric: Path, tmp_path: Path) -> None:
+    """The first rank reads the page while all of them run."""
+    duckdb, *_ = (pytest.importorskip(name) for name in ("duckdb", "aiohttp", "plotly"))
     program = tmp_path / "calls.py"
     program.write_text(
-        "import os, numpy as np, weir\n"
+        "import os, sys, numpy as np, weir\n"
+        "from weir.tests.support.live_page import read_page\n"
         "c = weir.join()\n"
+        "if not c.rank: print(read_page(sys.argv[1]))\n"
         "for _ in range(20): total = c.allreduce(np.ones(3000, np.float32))\n"
         "print(os.environ['WEIR_TIMEOUT'], c.timeout_s, total[0])\n"
     )
     kept = tmp_path / "seen.duckdb"
-    options = "--timeout 90s --loss 0.02 --seed 3 --strategy root --history"
-    status, out, err = weir("launch", "-n", "2", "--topology", fabric, *options.split(), kept, program)
+    options = f"--timeout 90s --loss 0.02 --seed 3 --strategy root --web {(port := free_port())} --history"
+    status, out, err = weir("launch", "-n", "2", "--topology", fabric, *options.split(), kept, program, port)
     assert status == 0, err
-    assert sorted(out.splitlines()) == ["[0] 90 90.0 2.0", "[1] 90 90.0 2.0"]
+    assert sorted(out.splitlines()) == ["[0] 90 90.0 2.0", "[0] two-switches", "[1] 90 90.0 2.0"]
     with duckdb.connect(str(kept), read_only=True) as history:
         assert history.execute("SELECT title FROM runs").fetchall() == [("two-switches",)]
 

@@ -80,7 +80,7 @@ def page_of(content: bytes) -> Iterator[str]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        serving = Thread(target=server.serve_forever)
+        serving = Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from weir.experiments.backends.agents import HostAgent, VirtualHost
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts import ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from weir.p4src import FABRIC_JSON
+from weir.tests.support.live_page import free_port
 from weir.topologies.model import Topology
 from weir.topologies.routing import Routes
 from weir.wire.control import Abort, Pause, Resume, ServerPlan, TrafficClass, WorkerPlan
@@ -98,7 +98,7 @@ class JobRig:
         self.controller: Controller
         self._seen: dict[str, tuple[int, int]] = {}
         for name, switch in self.switches.items():
-            self.rpc[name] = P4RuntimeServer([switch], f"127.0.0.1:{_free_port()}")
+            self.rpc[name] = P4RuntimeServer([switch], f"127.0.0.1:{free_port()}")
             self.rpc[name].start()
             self._seen[name] = (0, 0)
 
@@ -288,11 +288,6 @@ async def make_rig(
     finally:
         for rpc in rig.rpc.values():
             rpc.stop()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def _job_of(message: Message) -> int:

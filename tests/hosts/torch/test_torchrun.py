@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from weir.tests.paths import ROOT
+from weir.tests.support.live_page import free_port
 from weir.topologies.mininet.fabric import obstacle
 
 pytestmark = pytest.mark.skipif(
@@ -62,6 +63,7 @@ def test_the_example_has_the_same_bits_in_mininet(local: tuple[float, str]) -> N
 
 CRASHES = """
 import os, sys, torch, torch.distributed as dist
+from weir.tests.support.live_page import read_page
 dist.init_process_group("weir")
 total = torch.ones(5000)
 dist.all_reduce(total)
@@ -69,15 +71,20 @@ if sys.argv[1] == "crash" and dist.get_rank() == 1:
     raise ValueError("out of luck")
 if sys.argv[1] == "crash":
     dist.all_reduce(total)
+elif dist.get_rank() == 1:
+    print(read_page(sys.argv[1]))
 print("done", flush=True)
 """
 
 
-def test_a_script_that_destroys_nothing_ends_cleanly(tmp_path: Path) -> None:
+def test_a_script_that_destroys_nothing_ends_cleanly_and_had_a_page(tmp_path: Path) -> None:
+    """A rank reads the page of `--web` while both run."""
+    for name in ("aiohttp", "plotly"):
+        pytest.importorskip(name)
     script = tmp_path / "script.py"
     script.write_text(CRASHES)
-    done = run(WEIR, "torchrun", "-n", 2, script, "end")
-    assert (done.returncode, done.stdout.split()) == (0, ["done", "done"]), done.stderr
+    done = run(WEIR, "torchrun", "-n", 2, "--web", (port := free_port()), script, port)
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["done", "done", "leaf-spine"]), done.stderr
     assert "terminate" not in done.stderr
 
 

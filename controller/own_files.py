@@ -11,13 +11,20 @@ from typing import Final
 _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
-def distrusted(folder: Path) -> str | None:
+def distrusted(folder: Path, *, trusts_sticky: bool = True) -> str | None:
     """Return why other users can replace this user's files in a folder; None if they cannot.
 
-    In a sticky folder, such as /tmp, each user can replace only files of their own. Raises OSError.
+    Args:
+        folder: Folder.
+        trusts_sticky: True trusts a sticky folder, such as /tmp: each user can replace only files of their own there.
+            For files that are opened by a library, which follows links, False: others can put links in their places.
+
+    Raises:
+        OSError: The folder cannot be read.
     """
     status = folder.stat()
-    is_shared = status.st_mode & _BY_OTHERS and not status.st_mode & stat.S_ISVTX
+    is_sticky = trusts_sticky and status.st_mode & stat.S_ISVTX
+    is_shared = status.st_mode & _BY_OTHERS and not is_sticky
     if status.st_uid in (os.geteuid(), 0) and not is_shared:
         return None
     return f"other users can write to {folder} (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
@@ -28,7 +35,7 @@ def open_own(path: Path, flags: int) -> int:
 
     A link is followed if it is this user's. Raises OSError, PermissionError for another user's file or link.
     """
-    if (reason := refusal_of_file(path)) is not None:
+    if (reason := _refusal_of_file(path)) is not None:
         raise PermissionError(errno.EPERM, reason, str(path))
     followed = 0 if path.is_symlink() else os.O_NOFOLLOW  # one that comes between these lines is another user's
     file = os.open(path, flags | followed, 0o600)
@@ -38,7 +45,7 @@ def open_own(path: Path, flags: int) -> int:
     return file
 
 
-def refusal_of_file(path: Path) -> str | None:
+def _refusal_of_file(path: Path) -> str | None:
     """Return why a file is not to be written to: its folder is distrusted, or it is another user's; None for a new one.
 
     A link counts as its owner's. Raises OSError.

@@ -12,7 +12,7 @@ import duckdb
 
 from ...errors.texts import printable
 from ..errors import ControllerError
-from ..own_files import refusal_of_file
+from ..own_files import distrusted
 from .seen import SeenFabric, SeenLink
 
 SCHEMA: Final = """
@@ -69,14 +69,17 @@ class HistoryFile:
     """One file, open for writing; a context manager."""
 
     def __init__(self, path: Path, *, max_rows: int = MAX_ROWS) -> None:
-        """Open or create a history. Raises ControllerError for another kind of file, or one that another process writes
-        to.
+        """Open or create a history.
+
+        Raises:
+            ControllerError: It is another kind of file, or one that another process writes to; or other users can write
+                to its folder, and could put links in the place of the file or of DuckDB's log beside it.
         """
         self._path = path
         self._max_rows = max_rows
         try:
-            for own in (path, path.with_name(f"{path.name}.wal")):
-                if (reason := refusal_of_file(own)) is not None:
+            for folder in (path.parent, path.resolve().parent):
+                if (reason := distrusted(folder, trusts_sticky=False)) is not None:
                     raise ControllerError(f"cannot keep telemetry there: {reason}", place=str(path))
         except OSError as error:
             raise ControllerError(f"cannot keep telemetry there: {error.strerror}", place=str(path)) from None

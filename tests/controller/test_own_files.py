@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,15 +85,39 @@ def test_a_journal_is_rewritten_into_no_file_of_another_user(shared: Path, tmp_p
 
 @needs_root
 @pytest.mark.parametrize("name", ["history", "history.wal"])
-def test_a_history_is_not_kept_behind_another_users_link(name: str, shared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["first", "before DuckDB opens it"])
+def test_a_history_is_not_kept_behind_another_users_link(
+    moment: str, name: str, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    from weir.controller.live.history import HistoryFile
+
+    target, connect = tmp_path / "target", duckdb.connect
+
+    def plant() -> None:
+        as_nobody(lambda: (shared / name).symlink_to(target))
+
+    def raced(*arguments: Any, **options: Any) -> Any:
+        plant()
+        return connect(*arguments, **options)
+
+    if moment == "first":
+        plant()
+    else:
+        monkeypatch.setattr(duckdb, "connect", raced)
+    with pytest.raises(ControllerError), HistoryFile(shared / "history") as history:
+        history.begin({"links": [], "title": "", "name": ""})
+    assert not target.exists()
+
+
+@needs_root
+def test_a_history_behind_ones_own_link_to_a_shared_folder_is_refused(shared: Path, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     from weir.controller.live.history import HistoryFile
 
-    target = tmp_path / "target"
-    as_nobody(lambda: (shared / name).symlink_to(target))
+    (tmp_path / "link").symlink_to(shared / "history")
     with pytest.raises(ControllerError):
-        HistoryFile(shared / "history")
-    assert not target.exists()
+        HistoryFile(tmp_path / "link")
 
 
 def test_a_folder_that_others_can_write_to_holds_no_journal(shared: Path) -> None:

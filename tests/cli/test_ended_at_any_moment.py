@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -102,7 +103,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command, in a folder with `_FILES`."""
+    """A command, in a folder with `_FILES` and a run record."""
 
     name: str
     words: Sequence[str]
@@ -118,6 +119,7 @@ _PROGRAM = ("--grpc-server-addr", "unix:switch", str(FABRIC_JSON))
 COMMANDS: Final = [
     Command("run", ("run", "run.yaml"), 8),
     Command("run", ("run", "run.yaml"), 40, cold=True),
+    Command("replay", ("replay", "record"), 8),
     Command("launch", ("launch", "-n", "2", "loop.py"), 8),
     Command("launch", ("launch", "-n", "2", "loop.py"), 30, cold=True),
     Command("torchrun", ("torchrun", "-n", "2", "torch_loop.py"), 8, statuses=frozenset({*ENDED, 1})),
@@ -196,10 +198,20 @@ def _until(process: subprocess.Popen[bytes], moment_s: float) -> None:
             used_s, since = now_s, time.monotonic()
 
 
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the record of `run.yaml`."""
+    folder = tmp_path_factory.mktemp("record")
+    (folder / "run.yaml").write_text(_RUN)
+    subprocess.run([WEIR, "run", "run.yaml"], cwd=folder, check=True, capture_output=True, timeout=10 * PATIENCE_S)
+    [made] = (folder / "runs").iterdir()
+    return made
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: f"{each.name}{'-cold' * each.cold}")
-def test_a_command_ends_soon_and_leaves_nothing(command: Command, seed: int) -> None:
+def test_a_command_ends_soon_and_leaves_nothing(command: Command, seed: int, record: Path) -> None:
     if reason := _has(command):
         pytest.skip(reason)
     moment_s = random.Random(f"{command.name} {command.cold} {seed}").uniform(0, command.longest_s)
@@ -207,6 +219,7 @@ def test_a_command_ends_soon_and_leaves_nothing(command: Command, seed: int) -> 
         folder = Path(name)
         for file, text in _FILES.items():
             (folder / file).write_text(text)
+        shutil.copytree(record, folder / "record")
         scratch, cache, runtime = folder / "t", folder / "c", folder / "r"
         for made in (scratch, cache, runtime):
             made.mkdir(mode=0o700)

@@ -341,6 +341,7 @@ def _report(job: Any) -> dict[str, Any] | None:
         "accuracy": value("accuracy"),
         "compute_s": told.compute_ns / told.steps / 1e9 or None,
         "exposed_s": told.exposed_ns / told.steps / 1e9 or None,
+        "waiting_s": told.waiting_ns / told.steps / 1e9 or None,
         "bytes": told.bytes // told.steps,
     }
 
@@ -354,6 +355,8 @@ def _progress(told: Any) -> str:
     if told.compute_ns or told.exposed_ns:
         compute_ms, exposed_ms = (total_ns / told.steps / 1e6 for total_ns in (told.compute_ns, told.exposed_ns))
         parts.append(f"{compute_ms:.4g} ms of computation and {exposed_ms:.4g} ms of exposed communication a step")
+    if told.waiting_ns:
+        parts.append(f"{told.waiting_ns / told.steps / 1e6:.4g} ms of waiting for turns a step")
     parts.append(f"{told.bytes / told.steps / 1e6:.4g} MB a step")
     return ", ".join(part for part in parts if part)
 

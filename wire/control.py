@@ -176,16 +176,18 @@ class JobReport:
     loss: float | None = None
     accuracy: float | None = None
     steps: int = 1
-    """Steps over which the three values below are summed."""
+    """Steps over which the values below are summed."""
     compute_ns: int = 0
     """Time between the steps' communication; 0: unknown."""
     exposed_ns: int = 0
     """Time that the program was blocked in communication; 0: unknown."""
     bytes: int = 0
     """Bytes of the arrays handed to collectives."""
+    waiting_ns: int = 0
+    """Time that the program waited for turns on devices that jobs share."""
 
     def __post_init__(self) -> None:
-        for name in ("step", "steps_left", "steps", "compute_ns", "exposed_ns", "bytes"):
+        for name in ("step", "steps_left", "steps", "compute_ns", "exposed_ns", "bytes", "waiting_ns"):
             value = getattr(self, name)
             if value is not None and not (type(value) is int and (name == "steps") <= value <= MAX_COUNT):
                 raise WireError(
@@ -214,6 +216,7 @@ class JobReport:
             compute_ns=min(before.compute_ns + self.compute_ns, MAX_COUNT),
             exposed_ns=min(before.exposed_ns + self.exposed_ns, MAX_COUNT),
             bytes=min(before.bytes + self.bytes, MAX_COUNT),
+            waiting_ns=min(before.waiting_ns + self.waiting_ns, MAX_COUNT),
         )
 
 

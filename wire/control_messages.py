@@ -141,6 +141,7 @@ def report_message(report: control.JobReport) -> pb.Report:
         compute_ns=report.compute_ns,
         exposed_ns=report.exposed_ns,
         bytes=report.bytes,
+        waiting_ns=report.waiting_ns,
     )
 
 
@@ -156,6 +157,7 @@ def read_report(message: pb.Report) -> control.JobReport:
         message.compute_ns,
         message.exposed_ns,
         message.bytes,
+        message.waiting_ns,
     )
 
 

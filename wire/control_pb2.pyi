@@ -329,7 +329,7 @@ class FromHost(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., calls: _Optional[_Union[Calls, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("step", "steps_left", "stage", "loss", "accuracy", "steps", "compute_ns", "exposed_ns", "bytes")
+    __slots__ = ("step", "steps_left", "stage", "loss", "accuracy", "steps", "compute_ns", "exposed_ns", "bytes", "waiting_ns")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_LEFT_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +339,7 @@ class Report(_message.Message):
     COMPUTE_NS_FIELD_NUMBER: _ClassVar[int]
     EXPOSED_NS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_NS_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_left: int
     stage: str
@@ -348,7 +349,8 @@ class Report(_message.Message):
     compute_ns: int
     exposed_ns: int
     bytes: int
-    def __init__(self, step: _Optional[int] = ..., steps_left: _Optional[int] = ..., stage: _Optional[str] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., steps: _Optional[int] = ..., compute_ns: _Optional[int] = ..., exposed_ns: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    waiting_ns: int
+    def __init__(self, step: _Optional[int] = ..., steps_left: _Optional[int] = ..., stage: _Optional[str] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., steps: _Optional[int] = ..., compute_ns: _Optional[int] = ..., exposed_ns: _Optional[int] = ..., bytes: _Optional[int] = ..., waiting_ns: _Optional[int] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("collective", "name", "details")

@@ -1,4 +1,4 @@
-"""Progress reports of one job's program: the newest, and a curve of bounded size over all of them."""
+"""Progress reports of one job's program: the newest, sums, and a curve of bounded size over all of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,33 @@ MAX_POINTS: Final = 512
 
 
 @dataclass(slots=True)
+class Phases:
+    """Times of the reporting worker, by what it did, since the job began; phases that it does not know are 0."""
+
+    steps: int = 0
+    compute_ns: int = 0
+    exposed_ns: int = 0
+    """Communication that computation did not hide."""
+    waiting_ns: int = 0
+    """Wait for turns on devices that jobs share."""
+
+    def add(self, report: JobReport) -> None:
+        """Add the steps of a report."""
+        self.steps += report.steps
+        self.compute_ns += report.compute_ns
+        self.exposed_ns += report.exposed_ns
+        self.waiting_ns += report.waiting_ns
+
+
+@dataclass(slots=True)
 class Reports:
     """Reports of one job, in the order in which they came."""
 
     newest: JobReport | None = None
     curve: list[tuple[int, JobReport]] = field(default_factory=list)
     """Evenly thinned reports of the whole job, each with the time at which it came, in ns."""
+    phases: Phases = field(default_factory=Phases)
+    """Sums over all reports."""
     stage_since_ns: int = 0
     """When the first report of the newest one's stage came."""
     _stride: int = 1
@@ -29,6 +50,7 @@ class Reports:
         if self.newest is None or self.newest.stage != report.stage:
             self.stage_since_ns = now_ns
         self.newest = report
+        self.phases.add(report)
         if self._count % self._stride == 0:
             self.curve.append((now_ns, report))
         self._count += 1

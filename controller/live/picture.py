@@ -146,6 +146,8 @@ def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> d
         "rounds_per_s": round(job.rounds_per_second, 1),
         "says": controller.jobs.waiting_for(number, now_ns),
         "report": None if job.reports.newest is None else _report(job.reports.newest),
+        "phases": asdict(job.reports.phases),
+        "traffic_class": job.spec.traffic_class,
     }
 
 

@@ -39,6 +39,11 @@ _REPORTED: Final[tuple[tuple[str, str, Callable[[JobReport], float | None]], ...
         "Communication of a step that computation did not hide",
         lambda report: report.exposed_ns / report.steps / 1e9 or None,
     ),
+    (
+        "step_waiting_seconds",
+        "Wait of a step for turns on shared devices",
+        lambda report: report.waiting_ns / report.steps / 1e9 or None,
+    ),
     ("step_bytes", "Bytes of a step's collectives", lambda report: report.bytes / report.steps),
 )
 """Reported values: the metric's name, its description, and the value, None if it is unknown."""

@@ -40,6 +40,8 @@ class OtherJob:
         self.sums = 0
         """Number of complete sums."""
         self._handles: list[int] = []
+        self._begun_ns = self._summed_ns = 0
+        """Start of the sum under way, and duration of the last complete one."""
         self._sum: bytes = b""
 
     @property
@@ -64,6 +66,7 @@ class OtherJob:
             if worker.wait(handle, 0).array.tobytes() != self._sum:
                 raise ExperimentError(f"job {self.number}, sum {self.sums}: {worker.name} got another one than NumPy's")
         self.sums += bool(self._handles)
+        self._summed_ns, self._begun_ns = now_ns - self._begun_ns if self._handles else 0, now_ns
         self._handles = []
         if self.sums == self.config.sums or (self.config.stop is not None and now_ns >= self.config.stop):
             return False
@@ -77,7 +80,9 @@ class OtherJob:
         """Progress as a worker's program reports it."""
         left = None if self.config.sums is None else self.config.sums - self.sums
         name = self.config.search or f"job {self.number}"
-        return JobReport(step=self.sums, steps_left=left, stage=f"{name}/1", bytes=4 * self.values)
+        return JobReport(
+            step=self.sums, steps_left=left, stage=f"{name}/1", exposed_ns=self._summed_ns, bytes=4 * self.values
+        )
 
 
 class OtherJobs:
@@ -147,7 +152,7 @@ class OtherJobs:
                 continue
             if not job.go_on(now_ns):
                 job.due_ns = now_ns + self._latency_ns
-            self._control.after_latency(partial(self._hear, job.number, job.report()))
+            self._control.report(job.number, job.report())
         if now_ns >= self.progress.next_ns:
             complete: dict[int, int] = {}
             for worker in [*trained, *self.workers(known)]:
@@ -155,11 +160,6 @@ class OtherJobs:
                 complete[number] = min(rounds, complete.get(number, rounds))
             self.progress.update(complete, now_ns)
         return min([self.progress.next_ns, *self.due_ns])
-
-    def _hear(self, number: int, report: JobReport) -> None:
-        """Have the controller receive a report, if the job still runs."""
-        if number in self._controller.jobs:
-            self._controller.jobs[number].reports.add(report, self._control.now_ns)
 
     async def admit_or_finish(self, job: OtherJob, now_ns: int) -> None:
         """Have the controller admit an arriving job, or finish a leaving one."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from ...controller.controller import Controller, Message
 from ...emulator.p4runtime import P4RuntimeServer
-from ...wire.control import Pause, Resume, TrafficClass
+from ...wire.control import JobReport, Pause, Resume, TrafficClass
 from ..errors import ExperimentError
 from .agent_registry import AgentRegistry
 from .emulated import EmulatedFabric
@@ -57,6 +57,11 @@ class VirtualControl:
     def after_latency(self, action: Callable[[], None]) -> None:
         """Call `action` after the latency between controller and hosts."""
         self._events.schedule(self._fabric.now_ns + self._latency_ns, action)
+
+    def report(self, job: int, report: JobReport) -> None:
+        """Send a report of a job's program, which the controller receives if the job still runs then."""
+        jobs = self._controller.jobs
+        self._answer(job, lambda: jobs[job].reports.add(report, self.now_ns))
 
     async def drain(self) -> None:
         """Deliver to the controller what the switches have sent it so far."""

@@ -38,6 +38,7 @@ from ...hosts.transport.transport import Transport, TransportCall
 from ...topologies import Endpoint, Routes
 from ...training import Processes
 from ...training.workload import Floats
+from ...wire.control import JobReport
 from ...wire.heartbeat import Heartbeat
 from ...wire.int_shim import Presence
 from ..config import RunConfig
@@ -155,6 +156,8 @@ class Cluster:
             self.emulated, self._transports, config.transfers, self._events, config.seed, self._longest_life_ns
         )
         self._stack = AsyncExitStack()
+        self._computed_ns = 0
+        """Computation since the last sum."""
 
     def _longest_life_ns(self, source: str, destination: str) -> int:
         """Longest time in ns of a packet and its acknowledgement in the network, with the polls of both hosts."""
@@ -379,7 +382,15 @@ class Cluster:
         duration_ns = await self.settle()
         stayed = [plan.generation for plan in plans] == [plan.generation for plan in job.plans]
         job.sums.append(SumTime(duration_ns, achievable.after_ns(duration_ns) if stayed else None))
+        self._report(duration_ns, gradients[0].nbytes)
         return job.results(handles), duration_ns
+
+    def _report(self, exposed_ns: int, count: int) -> None:
+        """Send the controller a report of the trained job's step, as a worker's program does."""
+        report = JobReport(len(self.job.sums) - 1, compute_ns=self._computed_ns, exposed_ns=exposed_ns, bytes=count)
+        self._computed_ns = 0
+        for number in self.job.numbers:
+            self._control.report(number, report)
 
     def _carried(self) -> dict[Endpoint, CarriedBytes]:
         links = self.figures.links()
@@ -447,6 +458,7 @@ class Cluster:
     async def compute(self, duration_ns: int) -> None:
         """Advance time while the workers compute."""
         await self._clock.wait(duration_ns, "computing")
+        self._computed_ns += duration_ns
 
     async def finish(self, *calls: TransportCall[Any]) -> int:
         """Advance time until these calls of transports are done; return the duration in ns."""

@@ -28,6 +28,8 @@ class ProgressReport(TypedDict, total=False):
     """Computation since the last report, in place of the measured time."""
     exposed_ns: SupportsIndex
     """Communication since the last report that computation did not hide, in place of the measured time."""
+    waiting_ns: SupportsIndex
+    """Wait for turns on shared devices since the last report."""
 
 
 def report_of(progress: ProgressReport) -> JobReport:
@@ -47,7 +49,7 @@ def report_of(progress: ProgressReport) -> JobReport:
     for name in ("loss", "accuracy"):
         if values.get(name) is not None:
             values[name] = checks.number(name, values[name])
-    for name in ("step", "compute_ns", "exposed_ns", "steps_left"):
+    for name in ("step", "compute_ns", "exposed_ns", "waiting_ns", "steps_left"):
         if name in values and (values[name] is not None or name != "steps_left"):
             values[name] = checks.integer(name, values[name])
     if "stage" in values:

@@ -64,8 +64,8 @@ class TurnClient:
         self._told: Told | None = None
         """Callback of the request that has no turn yet."""
         self._request = 0
-        self._began_ns = self._ended_ns = 0
-        self._compute_ns = self._between_ns = 0
+        self._asked_ns = self._began_ns = self._ended_ns = 0
+        self._compute_ns = self._between_ns = self._waited_ns = 0
 
     def ask(self, told: Told) -> None:
         """Ask for the next turn. The callback is called once, on another thread or on this one; it must be short."""
@@ -75,7 +75,7 @@ class TurnClient:
             assert self._outbox is not None
             now = time.monotonic_ns()
             self._between_ns += now - self._ended_ns if self._ended_ns else 0
-            self._ended_ns = 0
+            self._asked_ns, self._ended_ns = now, 0
             self._told = told
             self._request += 1
             self._outbox.put(pb.TurnRequest(action=pb.TurnRequest.ASK, request=self._request))
@@ -83,18 +83,26 @@ class TurnClient:
     def release(self) -> None:
         """End the turn, or withdraw the request for one, whose callback is then not called."""
         with self._lock:
-            now, self._told = time.monotonic_ns(), None
+            now = time.monotonic_ns()
+            if self._told is not None:
+                self._told = None
+                self._waited_ns += now - self._asked_ns
             if self._began_ns:
                 self._compute_ns += now - self._began_ns
                 self._began_ns, self._ended_ns = 0, now
             if self._outbox is not None:
                 self._outbox.put(pb.TurnRequest(action=pb.TurnRequest.RELEASE))
 
-    def phases(self) -> tuple[int, int]:
-        """Return the ns in turns, and the ns between a turn's end and the next request, since the last call."""
+    def phases(self) -> tuple[int, int, int]:
+        """Return times of complete phases since the last call.
+
+        Returns:
+            Time in turns, time between a turn's end and the next request, and time between a request and its turn, in
+            ns.
+        """
         with self._lock:
-            measured = self._compute_ns, self._between_ns
-            self._compute_ns = self._between_ns = 0
+            measured = self._compute_ns, self._between_ns, self._waited_ns
+            self._compute_ns = self._between_ns = self._waited_ns = 0
         return measured
 
     def close(self) -> None:
@@ -123,6 +131,7 @@ class TurnClient:
                     told = self._told if turn.request == self._request else None
                     if told is not None:
                         self._told, self._began_ns = None, time.monotonic_ns()
+                        self._waited_ns += self._began_ns - self._asked_ns
                 if told is not None:
                     told(None)
         except grpc.RpcError as error:
@@ -132,5 +141,6 @@ class TurnClient:
             told = None
             if self._outbox in (outbox, None):
                 self._outbox, told, self._told = None, self._told, None
+                self._waited_ns += 0 if told is None else time.monotonic_ns() - self._asked_ns
         if told is not None:
             told(ended)

@@ -197,8 +197,8 @@ class RelaySeat:
                 continue
             if command["do"] == "report":
                 # the relay does not see for what the training process waits, except between turns
-                compute_ns, exposed_ns = (0, 0) if self._turns is None else self._turns.phases()
-                measured = {"compute_ns": compute_ns, "exposed_ns": exposed_ns}
+                phases_ns = (0, 0, 0) if self._turns is None else self._turns.phases()
+                measured = dict(zip(("compute_ns", "exposed_ns", "waiting_ns"), phases_ns, strict=True))
                 self._membership.communicator.report(**{**measured, **command["values"]})
                 continue
             if command["op"] not in ("sum", "mean", "broadcast"):

@@ -162,7 +162,17 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
             lambda value, key: _communicator().report(**{"step": 1, key: value}),
             key=key,
         )
-        for key in ("step", "steps_left", "stage", "loss", "accuracy", "compute_ns", "exposed_ns", "other")
+        for key in (
+            "step",
+            "steps_left",
+            "stage",
+            "loss",
+            "accuracy",
+            "compute_ns",
+            "exposed_ns",
+            "waiting_ns",
+            "other",
+        )
     },
     "codec": Compression.named,
     **{

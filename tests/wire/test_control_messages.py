@@ -101,7 +101,7 @@ def test_a_hosts_answers_arrive_whole() -> None:
     [
         JobReport(0),
         JobReport(7, 0, "", 0.0, 0.0),
-        JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, math.inf, 0.5, 3, 1, 2, MAX_COUNT),
+        JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, math.inf, 0.5, 3, 1, 2, MAX_COUNT, 4),
     ],
 )
 def test_a_report_arrives_whole(report: JobReport) -> None:
@@ -129,9 +129,9 @@ def test_a_report_out_of_range_is_an_error(values: dict[str, Any], value: object
 
 
 def test_merged_reports_keep_the_newest_step_and_sum_the_rest() -> None:
-    before = JobReport(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000)
-    after = JobReport(7, 3, "decay", 0.8, None, 1, 50, 5, 500)
-    assert after.after(before) == JobReport(7, 3, "decay", 0.8, None, 3, 150, 15, 1500)
+    before = JobReport(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000, 7)
+    after = JobReport(7, 3, "decay", 0.8, None, 1, 50, 5, 500, 20)
+    assert after.after(before) == JobReport(7, 3, "decay", 0.8, None, 3, 150, 15, 1500, 27)
 
 
 def test_all_else_that_a_host_is_told_is_no_value() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weir.controller.jobs.reports import MAX_POINTS, Reports
+from weir.controller.jobs.reports import MAX_POINTS, Phases, Reports
 from weir.wire.control import JobReport
 
 
@@ -29,3 +29,11 @@ def test_a_curve_is_even_and_bounded(count: int) -> None:
     gaps = set(np.diff(steps).tolist())
     assert len(gaps) <= 1
     assert count - 1 - steps[-1] < max(gaps, default=1)
+
+
+def test_phases_are_summed_over_all_reports() -> None:
+    reports = Reports()
+    for step in range(MAX_POINTS + 3):
+        reports.add(JobReport(2 * step, steps=2, compute_ns=5, exposed_ns=3, bytes=9, waiting_ns=step % 2), step)
+    count = MAX_POINTS + 3
+    assert reports.phases == Phases(2 * count, 5 * count, 3 * count, count // 2)

@@ -49,6 +49,8 @@ def state(generation: int, *, sums: str = "s1", stale: bool = False, event: str 
                 "sums": [sums],
                 "rounds_per_s": 5.0,
                 "says": "waits for nothing",
+                "phases": {"steps": 0, "compute_ns": 0, "exposed_ns": 0, "waiting_ns": 0},
+                "traffic_class": 1,
             }
         ],
         "switches": [{"name": s.name, "lost": False, "free_slots": 9} for s in TOPOLOGY.switches],
@@ -216,6 +218,71 @@ def test_a_browser_draws_each_jobs_losses_by_step(browser: Any) -> None:
         server.show_fabric({**FABRIC, "title": "another run"})
         server.show_state(state(1))
         drawn()
+    complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
+    assert all("/live" in message for message in complaints), complaints
+
+
+def spent(generation: int, **phases: tuple[int, int, int, int]) -> dict[str, Any]:
+    """A state whose jobs have spent time in phases: steps, and tenths of a second of each phase since the start."""
+    one = state(generation)
+    (job,) = one["jobs"]
+    names = ("steps", "compute_ns", "exposed_ns", "waiting_ns")
+    jobs = [
+        {
+            **job,
+            "number": int(name[3:]),
+            "phases": dict(zip(names, (steps, *(10**8 * tenths for tenths in times)), strict=True)),
+            "traffic_class": int(name[3:]) - 5,
+        }
+        for name, (steps, *times) in phases.items()
+    ]
+    return {**one, "jobs": jobs}
+
+
+def test_a_browser_draws_the_phases_of_each_job_over_time(browser: Any) -> None:
+    """The time between two states in which a job reports steps is divided by its phases; the rest of it stays blank."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    drawing = """
+        const plot = document.getElementById("timelines")
+        if (plot.hidden) return []
+        const round = values => values.map(value => value === null ? null : Number(value.toFixed(6)))
+        return [plot.layout.yaxis.ticktext, ...plot.data.map(trace => [trace.name, round(trace.x), round(trace.y)])]
+    """
+    names = ("computing", "exposed communication", "waiting for a turn")
+
+    def boxes(*drawn: tuple[float, float, float, float]) -> list[list[float | None]]:
+        """Corners of boxes from x to x, from y to y."""
+        xs = [x for a, b, _, _ in drawn for x in (a, b, b, a, a, None)]
+        return [xs, [y for _, _, a, b in drawn for y in (a, a, b, b, a, None)]]
+
+    def drawn(rows: list[str], *phases: list[list[float | None]]) -> None:
+        expected = [rows, *([name, *each] for name, each in zip(names, phases, strict=True))] if rows else []
+        WebDriverWait(browser, 60).until(lambda browser: browser.execute_script(drawing) == expected)
+
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(spent(10, job6=(0, 0, 0, 0)))
+        browser.get(server.url)
+        drawn([])
+        server.show_state(spent(20, job6=(4, 5, 2, 3), job8=(7, 70, 0, 0)))  # at 2 s; job 8's earlier steps count not
+        first = ((1, 2, 0, 0.425), (1, 2, 0.425, 0.595), (1, 2, 0.595, 0.85))
+        drawn(["job 6, class 1"], *(boxes(box) for box in first))
+        server.show_state(spent(25, job6=(4, 5, 2, 3), job8=(7, 70, 0, 0)))  # nothing new
+        server.show_state(spent(30, job6=(5, 10, 2, 3), job8=(8, 75, 15, 0)))  # job 8's times are more than the 1 s
+        drawn(
+            ["job 8, class 3", "job 6, class 1"],  # from below
+            boxes((2, 3, 0, 0.2125), (1, 2, 1, 1.425), (2, 3, 1, 1.425)),
+            boxes((2, 3, 0.2125, 0.85), (1, 2, 1.425, 1.595)),
+            boxes((1, 2, 1.595, 1.85)),
+        )
+        table = browser.execute_script('return document.getElementById("jobs").textContent')
+        assert "50 % computing, 10 % exposed communication, 15 % waiting for a turn" in table
+        assert "25 % computing, 75 % exposed communication" in table
+        server.show_state(spent(40, job6=(2, 0, 0, 0), job8=(8, 75, 15, 0)))  # job 6 has begun again
+        drawn(["job 8, class 3"], boxes((2, 3, 0, 0.2125)), boxes((2, 3, 0.2125, 0.85)), boxes())
+        server.show_state(state(41))
+        drawn([])
     complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
     assert all("/live" in message for message in complaints), complaints
 

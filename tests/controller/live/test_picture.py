@@ -267,3 +267,18 @@ async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: JobRig) 
         state = json.loads(json.dumps(view.snapshot(rig.controller, rig.fabric.now_ns), allow_nan=False))
         report = state["jobs"][0]["report"]
         assert (report["step"], report["steps_left"], report["stage"], report["loss"]) == (3, 7, "decay", shown)
+
+
+async def test_phases_grow_with_reports_and_the_class_is_that_of_messages(rig: JobRig) -> None:
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, classes=(3,)))
+    view, reports = LiveView(), rig.controller.jobs[7].reports
+
+    def shown() -> tuple[dict[str, int], int]:
+        (job,) = view.snapshot(rig.controller, rig.fabric.now_ns)["jobs"]
+        return job["phases"], job["traffic_class"]
+
+    assert shown() == ({"steps": 0, "compute_ns": 0, "exposed_ns": 0, "waiting_ns": 0}, 3)
+    for count in (1, 2):
+        reports.add(JobReport(count, steps=2, compute_ns=5, exposed_ns=4, waiting_ns=3), rig.fabric.now_ns)
+        phases = {"steps": 2 * count, "compute_ns": 5 * count, "exposed_ns": 4 * count, "waiting_ns": 3 * count}
+        assert shown() == (phases, 3)

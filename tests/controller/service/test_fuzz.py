@@ -158,7 +158,8 @@ class Fuzzer:
             case 5:
                 report = pb.Report(step=wide, steps=narrow, stage=rng.choice(["", "a", "x" * 65, "\x00"]))
                 report.loss, report.accuracy = rng.choice(NUMBERS), rng.choice(NUMBERS)
-                report.compute_ns, report.exposed_ns, report.bytes = (rng.choice(WIDE) for _ in range(3))
+                for name in ("compute_ns", "exposed_ns", "bytes", "waiting_ns"):
+                    setattr(report, name, rng.choice(WIDE))
                 if rng.random() < 0.5:
                     report.steps_left = rng.choice(WIDE)
                 return pb.FromHost(report=report)

@@ -190,6 +190,7 @@ async def test_reported_progress_is_on_the_page_without_unknown_values(rig: JobR
         "accuracy",
         "step_compute_seconds",
         "step_exposed_seconds",
+        "step_waiting_seconds",
         "step_bytes",
     )
 
@@ -200,5 +201,5 @@ async def test_reported_progress_is_on_the_page_without_unknown_values(rig: JobR
     assert reported() == {}
     reports.add(JobReport(5), 1)
     assert reported() == {"step": 5, "step_bytes": 0}
-    reports.add(JobReport(9, 3, "decay", 0.5, 0.75, 4, 8_000_000_000, 2_000_000_000, 4_000), 2)
-    assert reported() == dict(zip(names, (9, 3, 0.5, 0.75, 2, 0.5, 1_000), strict=True))
+    reports.add(JobReport(9, 3, "decay", 0.5, 0.75, 4, 8_000_000_000, 2_000_000_000, 4_000, 1_000_000_000), 2)
+    assert reported() == dict(zip(names, (9, 3, 0.5, 0.75, 2, 0.5, 0.25, 1_000), strict=True))

@@ -68,9 +68,8 @@ async def test_two_jobs_alternate_and_an_ended_worker_stops_nobody(service: Serv
         assert await a[0].answer() is None
         b[1].client.release()
         assert await a[1].answer() is None
-        compute_ns, between_ns = a[0].client.phases()
-        assert compute_ns > 0
-        assert between_ns > 0
+        assert all(phase_ns > 0 for phase_ns in a[0].client.phases())
+        assert a[0].client.phases() == (0, 0, 0)
     finally:
         for worker in [*a, *b]:
             await worker.close()

@@ -15,7 +15,9 @@ FRAMES_BYTES: Final = 5 + 9 + 2 * (14 + 20 + 32 + 20 + 4)
 
 
 def step(number: int) -> JobReport:
-    return JobReport(number, 100 - number, "warm-up", 1.0 / (1 + number), compute_ns=10, exposed_ns=2, bytes=4)
+    return JobReport(
+        number, 100 - number, "warm-up", 1.0 / (1 + number), compute_ns=10, exposed_ns=2, bytes=4, waiting_ns=3
+    )
 
 
 def test_slow_steps_are_reported_one_by_one() -> None:
@@ -31,7 +33,8 @@ def test_fast_steps_share_a_report_and_no_time_or_byte_is_lost() -> None:
     assert told[-1].step == 59
     assert len(told) <= 60 / 8 + 2
     assert (sum(report.steps for report in told), sum(report.compute_ns for report in told)) == (60, 600)
-    assert (sum(report.exposed_ns for report in told), sum(report.bytes for report in told)) == (120, 240)
+    sums = {name: sum(getattr(report, name) for report in told) for name in ("exposed_ns", "bytes", "waiting_ns")}
+    assert sums == {"exposed_ns": 120, "bytes": 240, "waiting_ns": 180}
 
 
 def test_nothing_is_left_after_the_rest() -> None:
@@ -44,6 +47,6 @@ def test_nothing_is_left_after_the_rest() -> None:
 
 
 def test_the_largest_report_takes_below_a_thousandth_of_a_link() -> None:
-    largest = JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, 0.1, 0.1, 1, MAX_COUNT, MAX_COUNT, MAX_COUNT)
+    largest = JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, 0.1, 0.1, 1, *[MAX_COUNT] * 4)
     size = pb.FromHost(report=report_message(largest)).ByteSize() + FRAMES_BYTES
     assert 8 * size / INTERVAL_S < 0.001 * LINK_BPS

@@ -36,7 +36,7 @@ def launch(
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as with python -m.")] = False,
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
-    ] = "leaf_spine.yaml",
+    ] = "live.yaml",
     strategy: StrategyOption = "widest",
     policy: Annotated[
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)

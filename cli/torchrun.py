@@ -62,7 +62,7 @@ def torchrun(
     ] = Where.EMULATED,
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
-    ] = "leaf_spine.yaml",
+    ] = "live.yaml",
     switch: Annotated[
         SwitchKind | None, typer.Option(help="Software of every switch in Mininet; default: weir.")
     ] = None,

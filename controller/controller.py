@@ -152,7 +152,15 @@ class Controller:
         """
         _check_inputs(topology, sessions, options)
         self.topology = topology
-        self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.congestion.bound_packets)
+        self.planner = Planner(
+            topology,
+            routes,
+            strategy,
+            seed,
+            options.improvement,
+            options.congestion.bound_packets,
+            options.host_turn_ns,
+        )
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         self.links = LinkState(topology, period_ns=options.probe_period_ns)
         self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)

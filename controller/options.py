@@ -8,6 +8,7 @@ from ..wire.control import Abort, Pause, Resume, ServerPlan, TrafficClass, Worke
 from .congestion import CongestionOptions
 from .errors import ControllerError
 from .int_config.settings import IntConfig
+from .planning.default_slots import HOST_TURN_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class ControllerOptions:
     """Host of the fabric at which the controller receives heartbeats: telemetry of their paths then distinguishes a
     dead host from a slow network. None: they use another network.
     """
+    host_turn_ns: int = HOST_TURN_NS
+    """Time from the arrival of a result until its worker's next round leaves; sets the default number of slots."""
     congestion: CongestionOptions = field(default_factory=CongestionOptions)
     watching: IntConfig | None = None
     """Configuration of switches' own reports; None: no reports, or configured by others."""

@@ -305,6 +305,7 @@ def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path
         "experiments/records/paper.mplstyle",
         "topologies/fat_tree.yaml",
         "topologies/leaf_spine.yaml",
+        "topologies/live.yaml",
         "wire/weir.lua",
         "wire/control.proto",
         "wire/control_pb2.pyi",

@@ -4,7 +4,8 @@ free memory (docs/congestion.md has what it gives).
     S = 2W,  W = ⌈min(R·T / frame, Q*)⌉ to a power of two,  T = the farthest worker's round trip + one turn of a host
 
 R is the rate of the slowest worker's link. Rounds beyond R·T wait in queues, and a window above Q* is never allowed. So
-that later jobs find room, a job takes at most a quarter of the slots that its scarcest switch has free.
+that later jobs find room, a job takes at most half of the slots of switches without jobs, and otherwise at most a
+quarter of the slots that its scarcest switch has free.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ HOST_TURN_NS: Final = 1_000_000
 """Time in ns from the arrival of a result until its worker's next round leaves, for a process that shares a core."""
 MIN_SLOTS: Final = 64
 MAX_SLOTS: Final = 1024
+_PART_OF_EMPTY: Final = 2
 _PART_OF_FREE: Final = 4
 
 
 def default_slots(
-    topology: Topology, routes: Routes, workers: Sequence[str], bound_packets: int | None, free: Mapping[str, int]
+    topology: Topology,
+    routes: Routes,
+    workers: Sequence[str],
+    bound_packets: int | None,
+    free: Mapping[str, int],
+    host_turn_ns: int = HOST_TURN_NS,
 ) -> int:
     """Return S for a new job.
 
@@ -34,6 +41,7 @@ def default_slots(
         workers: Names of the workers' hosts, at least one.
         bound_packets: Q*, the bound of every queue in packets; None: there is no bound.
         free: Free slots by switch.
+        host_turn_ns: Time of a host's turn in ns.
 
     Returns:
         A power of two from `MIN_SLOTS` to `MAX_SLOTS`.
@@ -45,11 +53,13 @@ def default_slots(
         (routes.hops(workers[0], worker) for worker in workers[1:] if routes.reaches(workers[0], worker)), default=1
     )
     delay_ns = max(link.delay_ns for link in topology.links)
-    trip_ns = 2 * hops * (delay_ns + 1e9 * frame_bits / rate_bps) + HOST_TURN_NS
+    trip_ns = 2 * hops * (delay_ns + 1e9 * frame_bits / rate_bps) + host_turn_ns
     rounds = int(rate_bps * trip_ns / 1e9 / frame_bits) + 1
     if bound_packets is not None:
         rounds = min(rounds, bound_packets)
     wanted = 2 << (rounds - 1).bit_length()
-    scarce = min((free[switch.name] for switch in topology.switches if switch.slots), default=0)
-    room = 1 << max(0, (scarce // _PART_OF_FREE).bit_length() - 1)
+    summing = [switch for switch in topology.switches if switch.slots]
+    scarce = min((free[switch.name] for switch in summing), default=0)
+    empty = all(free[switch.name] == switch.slots for switch in summing)
+    room = 1 << max(0, (scarce // (_PART_OF_EMPTY if empty else _PART_OF_FREE)).bit_length() - 1)
     return max(MIN_SLOTS, min(wanted, room, MAX_SLOTS))

@@ -29,7 +29,7 @@ from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..telemetry.snapshot import LinkView, Snapshot
 from .completion import Expected, Step, expected_step
-from .default_slots import default_slots
+from .default_slots import HOST_TURN_NS, default_slots
 from .generations import GenerationHistory
 from .improvement import Improvement, better_alone, better_jointly
 from .memory import Allotment, FabricMemory
@@ -100,6 +100,7 @@ class Planner:
         seed: int,
         slack: float = 0.0,
         bound: int | None = None,
+        host_turn_ns: int = HOST_TURN_NS,
     ) -> None:
         """Create the planner of a fabric without jobs.
 
@@ -110,6 +111,7 @@ class Planner:
             seed: Seed of strategies that draw.
             slack: Share by which a new job's tree may be slower than the best one if it is simpler, for noise.
             bound: Limit of every queue in packets; None: no limit.
+            host_turn_ns: Time of a host's turn in ns, for the default number of slots.
         """
         self.topology = topology
         self.memory = FabricMemory(topology)
@@ -117,6 +119,7 @@ class Planner:
         self.strategy = strategy
         self.slack = slack
         self._bound = bound
+        self._host_turn_ns = host_turn_ns
         self.histories: dict[int, GenerationHistory] = {}
         """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
@@ -161,7 +164,9 @@ class Planner:
 
     def default_slots(self, workers: Sequence[str]) -> int:
         """Return the slots of a new job that asks for no number of them."""
-        return default_slots(self.topology, self.routes, workers, self._bound, self.memory.free_slots)
+        return default_slots(
+            self.topology, self.routes, workers, self._bound, self.memory.free_slots, self._host_turn_ns
+        )
 
     def shares(self, spec: JobSpec, links: LinkConditions, most: int) -> tuple[int, ...]:
         """Return the best division of a new job among at most `most` trees: parts in proportion, the largest first.

@@ -37,11 +37,15 @@ LEASE_NS: Final = 10_000_000_000
 """Processes that compute on few cores are silent for long."""
 _PROBE_NS: Final = 100_000_000
 _SOLVE_NS: Final = 1_000_000_000
-_QUEUE_PACKETS: Final = (96, 384)
+_QUEUE_PACKETS: Final = (96, 768)
 """Minimum and maximum queue bound, in packets.
 
 Round trips here are processes' turns, which are long compared with the links' delays. Shorter queues would leave the
 links idle, and the cost of a process's turn would be spread over fewer packets.
+"""
+_HOST_TURN_NS: Final = 4_000_000
+"""Time of a host's turn in ns where ranks, fabric and controller share few cores: 2.5 ms with two ranks on two cores,
+4.5 ms with four.
 """
 _QUEUE_SHARE: Final = 0.75
 """Share of the capacity of a switch's smallest queue."""
@@ -134,6 +138,7 @@ async def live_fabric(
                 stuck_ns=lease_ns,
                 patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
+                host_turn_ns=_HOST_TURN_NS,
                 # The traffic of collectives over Gloo comes and goes with each sum. In the remaining capacity,
                 # processes' turns, which no round trip in empty queues includes, would leave the links idle.
                 congestion=CongestionOptions(bound_packets(topology), lease_ns=WALL_CLOCK_LEASE_NS, makes_room=False),

@@ -45,6 +45,21 @@ def test_the_slowest_link_and_the_scarcest_switch_decide() -> None:
     assert default_slots(topology, Routes(topology), ["h1", "h4"], 96, {**free, "s2": 300}) == 64
 
 
+@pytest.mark.parametrize(
+    ("host_turn_ns", "free", "slots"),
+    [
+        (4_000_000, 1024, 512),  # half of switches without jobs
+        (4_000_000, 1023, 128),  # a quarter of the free slots, as a power of two, beside another job
+        (4_000_000, 4096, 1024),
+        (1_000_000, 4096, 256),
+    ],
+)
+def test_a_longer_turn_of_hosts_takes_more_slots(host_turn_ns: int, free: int, slots: int) -> None:
+    topology = leaf_spine(2, 1, 2)
+    left = {switch.name: free for switch in topology.switches}
+    assert default_slots(topology, Routes(topology), ["h1", "h4"], 768, left, host_turn_ns) == slots
+
+
 def test_a_single_worker_has_a_default() -> None:
     topology = leaf_spine(2, 1, 2)
     free = {switch.name: 1024 for switch in topology.switches}

@@ -106,6 +106,8 @@ def _list(
             _console.print(f"job {job.job}: {_progress(job.report)}", soft_wrap=True)
         if job.ranking.places > 1:
             _console.print(f"job {job.job}: {_rank(job.ranking)}", soft_wrap=True)
+        if job.keeps_class:
+            _console.print(f"job {job.job}: traffic class {job.traffic_class} of 5 as long as it runs", soft_wrap=True)
         if job.turns:
             _console.print(f"job {job.job}: {job.turns}", soft_wrap=True)
     for partner in listing.partners:
@@ -136,7 +138,11 @@ SpareOption = Annotated[
     typer.Option(metavar="HOST", help="A host that can replace the server; may be repeated."),
 ]
 PolicyOption = Annotated[
-    str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    str | None,
+    typer.Option(
+        help=f"When a worker is lost: {POLICY_NAMES}; default: that of --parent, or continue.",
+        autocompletion=complete_policy,
+    ),
 ]
 GradientBytesOption = Annotated[
     int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
@@ -145,9 +151,22 @@ WeightOption = Annotated[
     float, typer.Option(help="Weight of its time relative to other jobs on the same links, 0.001 to 1000.")
 ]
 PriorityOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=0, max=7, help="Its time counts before that of all jobs with a lower one, for any weights: 0 to 7."
+        min=0,
+        max=7,
+        help="Its time counts before that of all jobs with a lower one, for any weights: 0 to 7; default: that of "
+        "--parent, or 0.",
+    ),
+]
+ClassOption = Annotated[
+    int | None,
+    typer.Option(
+        "--traffic-class",
+        min=1,
+        max=5,
+        help="Class of its packets in switches as long as it runs: 1 (bulk) to 5, which goes before all other jobs; "
+        "default: bulk, or by the controller's --order.",
     ),
 ]
 StripesOption = Annotated[
@@ -161,6 +180,7 @@ StripesOption = Annotated[
         "weir jobs register h1 h2 h4 --server h12 --policy continue",
         "weir jobs register --count 4 --accelerators 2 --memory 16GiB --wait 600",
         "weir jobs register h1 h2 --accelerators 1",
+        "weir jobs register h1 h2 --traffic-class 5",
     )
 )
 def register(
@@ -181,11 +201,12 @@ def register(
         int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: by rate and bound.")
     ] = 0,
     window: Annotated[int, typer.Option(help="Max. rounds in flight; 0: half the slots.")] = 0,
-    policy: PolicyOption = "continue",
+    policy: PolicyOption = None,
     min_workers: Annotated[int, typer.Option(help="Min. workers with which the job continues.")] = 1,
     gradient_bytes: GradientBytesOption = 0,
     weight: WeightOption = 1.0,
-    priority: PriorityOption = 0,
+    priority: PriorityOption = None,
+    traffic_class: ClassOption = None,
     stripes: StripesOption = 1,
     control: ControlOption = None,
     tls: TlsOption = None,
@@ -213,6 +234,7 @@ def register(
             gradient_bytes=gradient_bytes,
             weight=weight,
             priority=priority,
+            traffic_class=traffic_class or 0,
             stripes=stripes,
         )
     seats = [
@@ -287,6 +309,8 @@ def _as_dict(job: Any) -> dict[str, Any]:
         "report": _report(job),
         "ranking": _ranking(job),
         "turns": job.turns or None,
+        "traffic_class": job.traffic_class,
+        "keeps_class": job.keeps_class,
         "hosts": [
             {
                 "host": host.host,

@@ -294,7 +294,11 @@ class Controller:
         self.windows.undeclared = self._undeclared.shares
         if self._applies_order:
             rankings = self.order.rankings(now_ns)
-            wanted = {job: BULK_PRIORITY + ranking.traffic_class for job, ranking in rankings.items()}
+            wanted = {
+                job: BULK_PRIORITY + ranking.traffic_class
+                for job, ranking in rankings.items()
+                if not self.jobs[job].spec.keeps_class
+            }
             self.classes.change(wanted, now_ns)
         await self._write_switches(now_ns)
         self.classes.notify(self._is_troubled, now_ns)

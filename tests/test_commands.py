@@ -238,6 +238,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir jobs register h1 h2 --parent 1234": (
         "tests/controller/service/test_queueing.py::test_a_family_shares_policy_priority_hosts_and_end"
     ),
+    "weir jobs register h1 h2 --traffic-class 2": (
+        "tests/cli/test_jobs_command.py::test_a_job_keeps_the_traffic_class_that_it_was_given"
+    ),
     "weir controller FILE --order grouper": (
         "tests/cli/test_jobs_command.py::test_jobs_are_shown_with_class_order_stage_and_reason"
     ),
@@ -250,7 +253,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "python -m weir.tests.experiments.bound_search FIRST_SEED CLIMBS --runs 10": (
         "tests/experiments/test_bound_search.py::test_climbs_towards_full_queues_break_no_bound"
     ),
-    "weir launch --timeout 300s": "tests/cli/test_launch.py::test_a_run_has_a_time_out_losses_a_seed_and_a_history",
+    "weir launch --timeout 300s": (
+        "tests/cli/test_launch.py::test_a_run_has_a_time_out_losses_a_seed_a_history_and_a_page"
+    ),
     "weir papers page docs/papers.md": "tests/experiments/test_papers.py::test_page_follows_from_the_records",
     "weir papers run my_paper.py": "tests/experiments/test_papers.py::test_a_users_file_is_repeated_beside_itself",
     "weir run my.yaml --pdf figures": (

@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "min_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent", "ticket")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "min_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent", "ticket", "traffic_class")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class RegisterRequest(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -52,7 +53,8 @@ class RegisterRequest(_message.Message):
     memory_bytes: int
     parent: int
     ticket: str
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., min_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ..., ticket: _Optional[str] = ...) -> None: ...
+    traffic_class: int
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., min_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ..., ticket: _Optional[str] = ..., traffic_class: _Optional[int] = ...) -> None: ...
 
 class Stripe(_message.Message):
     __slots__ = ("job", "share")
@@ -107,7 +109,7 @@ class HostState(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report", "parent", "accelerators", "memory_bytes", "ranking", "turns")
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report", "parent", "accelerators", "memory_bytes", "ranking", "turns", "traffic_class", "keeps_class")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +126,8 @@ class JobState(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_CLASS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     hosts: _containers.RepeatedCompositeFieldContainer[HostState]
@@ -140,7 +144,9 @@ class JobState(_message.Message):
     memory_bytes: int
     ranking: Ranking
     turns: str
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parent: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., turns: _Optional[str] = ...) -> None: ...
+    traffic_class: int
+    keeps_class: bool
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parent: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., turns: _Optional[str] = ..., traffic_class: _Optional[int] = ..., keeps_class: bool = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("order", "place", "places", "traffic_class", "why")

@@ -101,6 +101,8 @@ class JobSpec:
     """Traffic class of its messages, one of `frames.JOB_CLASSES`; behind it the class before that, if it has changed:
     packets of that one may still be under way.
     """
+    keeps_class: bool = False
+    """True if no order changes its traffic class."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:

@@ -12,6 +12,7 @@ from ...errors.texts import printable
 from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import report_message, to_host
+from ...wire.frames import BULK_PRIORITY
 from ..errors import PlanError
 from ..inference.models import Models
 from ..jobs.job import RunningJob
@@ -57,6 +58,8 @@ def job_spec(
         raise PlanError(f"job {number}: stripes {request.stripes} is not in 1…{MAX_STRIPES}")
     if request.stripes > 1 and request.server:
         raise PlanError(f"job {number}: stripes have switches as roots; leave out server {request.server}, or stripes")
+    if request.traffic_class > BULK_PRIORITY:
+        _check_classes(request.traffic_class, number, topology)
     for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:
         topology.host(host)
     slots = request.slots or (default_slots(request.workers) if request.workers else MIN_SLOTS)
@@ -73,7 +76,21 @@ def job_spec(
         weight=request.weight or 1.0,
         priority=request.priority,
         key=key,
+        classes=(request.traffic_class or BULK_PRIORITY,),
+        keeps_class=request.traffic_class > 0,
     )
+
+
+def _check_classes(traffic_class: int, number: int, topology: Topology) -> None:
+    """Raise PlanError if some switch has no class but that of bulk traffic for jobs."""
+    for switch in topology.switches:
+        if not switch.target.job_classes:
+            raise PlanError(
+                f"traffic class {traffic_class} is not on switch {switch.name}, which has one class for all jobs",
+                place=f"job {number}",
+                value=traffic_class,
+                allowed=(BULK_PRIORITY,),
+            )
 
 
 def needs_of(request: pb.RegisterRequest) -> Needs:
@@ -166,6 +183,8 @@ def job_state(
         memory_bytes=seats.needs.memory_bytes,
         ranking=ranking,
         turns=turns,
+        traffic_class=plan.spec.traffic_class,
+        keeps_class=plan.spec.keeps_class,
     )
 
 

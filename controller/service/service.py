@@ -323,7 +323,7 @@ class ControlService:
         spec = job_spec(request, number, self._controller.topology, self._controller.planner.default_slots, _new_key())
         parent = 0
         if request.parent:
-            parent, spec = self._in_family(request.parent, spec)
+            parent, spec = self._in_family(request, spec)
         shares: Sequence[int] = (1,)
         if request.stripes > 1:
             shares = await self._controller.shares(spec, request.stripes, now_ns)
@@ -356,8 +356,9 @@ class ControlService:
         note = "; ".join(f"job {job}: {each}" if len(notes) > 1 else each for job, each in notes.items() if each)
         return registration(self._controller.jobs[number].plan, admitted[0], note)
 
-    def _in_family(self, parent: int, spec: JobSpec) -> tuple[int, JobSpec]:
+    def _in_family(self, request: pb.RegisterRequest, spec: JobSpec) -> tuple[int, JobSpec]:
         """Return the family's first job, and a new group of it with its policy and priority. Raises PlanError."""
+        parent = request.parent
         if parent not in self._seating.jobs:
             raise PlanError(self._seating.no_job(parent), place=f"job {spec.job}: parent", value=parent)
         first = self._seating.jobs[parent].parent or parent
@@ -368,6 +369,17 @@ class ControlService:
                 place=f"job {spec.job}",
                 value=parent,
             )
+        for name, own, common in (
+            ("policy", spec.policy.value, shared.policy.value),
+            ("priority", spec.priority, shared.priority),
+        ):
+            if request.HasField(name) and own != common:
+                raise PlanError(
+                    f"a group has the {name} of job {first}, {common}, not {own}; leave it out",
+                    place=f"job {spec.job}",
+                    value=own,
+                    allowed=(common,),
+                )
         return first, replace(spec, policy=shared.policy, priority=shared.priority)
 
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:

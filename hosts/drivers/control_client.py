@@ -142,15 +142,16 @@ class ControlClient:
         slots: int = 0,
         window: int = 0,
         gradient_bytes: int = 0,
-        policy: str = "continue",
+        policy: str | None = None,
         min_workers: int = 0,
         weight: float = 0.0,
-        priority: int = 0,
+        priority: int | None = None,
         stripes: int = 0,
         worker_count: int = 0,
         accelerators: int = 0,
         memory_bytes: int = 0,
         parent: int = 0,
+        traffic_class: int = 0,
         wait_s: float = 60.0,
     ) -> pb.Registration:
         """Have a job placed.
@@ -163,10 +164,12 @@ class ControlClient:
             slots: aggregation slots per switch.
             window: rounds in flight at most.
             gradient_bytes: size of a gradient, in bytes.
-            policy: reaction to the loss of a worker: `continue`, `wait` or `abort`.
+            policy: reaction to the loss of a worker: `continue`, `wait` or `abort`; None: that of the parent, or
+                `continue`.
             min_workers: number of workers below which the job ends.
             weight: weight of the job's time relative to jobs that share links with it.
-            priority: 0 to 7; a job's weight counts before that of all jobs with a lower priority.
+            priority: 0 to 7; a job's weight counts before that of all jobs with a lower priority. None: that of the
+                parent, or 0.
             stripes: number of trees at most, a job each, that share the chunks of a job without a server. A host
                 that joins the named job joins them all.
             worker_count: number of workers, in place of `workers`: the controller chooses hosts with room. The job
@@ -175,6 +178,8 @@ class ControlClient:
                 memory waits until these hosts have room; one that names hosts alone shares them.
             memory_bytes: memory that each worker takes of its host's.
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
+            traffic_class: class of the job's packets in switches as long as it runs, 1 (bulk) to 5, which goes before
+                all other jobs; 0: bulk, or by the controller's order.
             wait_s: longest time in the queue, in seconds. If the controller is restarted meanwhile, the job keeps its
                 place.
 
@@ -184,8 +189,9 @@ class ControlClient:
         Raises:
             ControlRefused: the service refuses the job or does not answer.
         """
-        if refusal := refusal_of_policy(policy):
+        if policy is not None and (refusal := refusal_of_policy(policy)):
             raise ControlRefused(refusal, value=policy)
+        given = {"policy": None if policy is None else POLICIES[policy], "priority": priority}
         wait_s = Checks(ControlRefused, "register").seconds("wait_s", wait_s)
         request = checked_message(
             pb.RegisterRequest,
@@ -197,15 +203,15 @@ class ControlClient:
             slots=slots,
             window=window,
             gradient_bytes=gradient_bytes,
-            policy=POLICIES[policy],
+            **{name: value for name, value in given.items() if value is not None},
             min_workers=min_workers,
             weight=weight,
-            priority=priority,
             stripes=stripes,
             worker_count=worker_count,
             accelerators=accelerators,
             memory_bytes=memory_bytes,
             parent=parent,
+            traffic_class=traffic_class,
         )
         if worker_count or accelerators or memory_bytes:
             return self._queue(request, wait_s)

@@ -55,6 +55,8 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
                 "why": "no report yet; counts as one step",
             },
             "turns": None,
+            "traffic_class": 1,
+            "keeps_class": False,
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns
         assert "(h2)" in shown
@@ -158,6 +160,33 @@ async def test_a_client_is_told_where_its_queued_job_is_shown(monkeypatch: pytes
 async def test_a_job_without_workers_is_no_request() -> None:
     status, _, err = await weir_beside("jobs", "register", "--control", "unix:/nowhere")
     assert (status, "--count" in err) == (2, True)
+
+
+async def test_a_job_keeps_the_traffic_class_that_it_was_given() -> None:
+    async with rig() as service:
+        fixed = json.loads(await weir(service, "register", "h1", "h2", "--traffic-class", "5", "--json"))["job"]
+        other = json.loads(await weir(service, "register", "h1", "h2", "--json"))["job"]
+        classes = {state.job: (state.traffic_class, state.keeps_class) for state in await service.jobs()}
+        assert classes == {fixed: (5, True), other: (1, False)}
+        (line,) = [line for line in (await weir(service)).splitlines() if "traffic class" in line]
+        assert line == f"job {fixed}: traffic class 5 of 5 as long as it runs"
+    for wrong in ("0", "6", "high"):
+        status, _, err = await weir_beside("jobs", "register", "h1", "h2", "--traffic-class", wrong)
+        assert (status, "--traffic-class" in err) == (2, True)
+
+
+async def test_a_group_cannot_have_a_policy_or_priority_of_its_own() -> None:
+    async with rig() as service:
+        words = ("register", "h1", "h2", "--policy", "abort", "--priority", "3", "--json")
+        parent = str(json.loads(await weir(service, *words))["job"])
+        for name, wrong, right in (("policy", "continue", "abort"), ("priority", "0", "3")):
+            own = ("jobs", "register", "h1", "--parent", parent, f"--{name}", wrong)
+            status, _, err = await weir_beside(*own, "--control", service.service.address)
+            assert (status, f"a group has the {name} of job {parent}, {right}" in err) == (2, True), err
+        for given in ([], ["--policy", "abort", "--priority", "3"]):
+            await weir(service, "register", "h1", "--parent", parent, *given)
+        specs = [job.spec for job in service.controller.jobs.values()]
+        assert [(spec.policy.value, spec.priority) for spec in specs] == [("abort", 3)] * 3
 
 
 async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:

@@ -129,6 +129,25 @@ async def test_jobs_take_the_classes_of_their_order(pipeline: CompiledPipeline) 
             assert {worker.core.plan.traffic_class for worker in job.workers.values()} == {priority}
 
 
+async def test_an_order_leaves_a_job_in_the_class_that_it_keeps(pipeline: CompiledPipeline, tmp_path: Path) -> None:
+    options = replace(OPTIONS, order="stage-srpt", apply_order=True, order_ns=MS)
+    async with make_rig(TOPOLOGY, pipeline, Fixed(TREE), options, tmp_path / "journal") as rig:
+        await rig.admit(replace(SPEC, job=1, classes=(2,), keeps_class=True))
+        rig.controller.planner.strategy = Fixed(
+            Placement({"h3": "s1", "h4": "s1", "h6": "s2"}, {"s1": "s3", "s2": "s3"}, "s3")
+        )
+        await rig.admit(replace(SPEC, job=2, workers=("h3", "h4", "h6")))
+        for number, steps in ((1, 5), (2, 100)):
+            report = JobReport(step=1, steps_left=steps, stage=f"search{number}/1")
+            rig.controller.jobs[number].reports.add(report, rig.fabric.now_ns)
+        await rig.run(rig.fabric.now_ns + 200 * MS)
+        assert rig.controller.order.rankings(rig.fabric.now_ns)[1].place == 1
+        assert [rig.controller.jobs[number].spec.classes[0] for number in (1, 2)] == [2, 4]
+        await rig.stop_controller()
+        await rig.start_controller(Fixed(TREE))
+        assert rig.controller.jobs[1].spec.keeps_class
+
+
 @pytest.mark.parametrize("priority", [0, 6, 7, -1])
 async def test_classes_of_others_are_refused(rig: JobRig, priority: int) -> None:
     job = await rig.admit(SPEC)

@@ -123,6 +123,7 @@ class Fuzzer:
             weight=self.mostly(1.0, NUMBERS),
             stripes=self.mostly(0, (1, 2, 3, 16, 17)),
             priority=self.mostly(0, (1, 7, 8, 0xFFFF_FFFF)),
+            traffic_class=self.mostly(0, (1, 2, 5, 6, 0xFFFF_FFFF)),
             accelerators=self.mostly(0, EXTREMES),
             memory_bytes=self.mostly(0, WIDE),
             parent=self.mostly(0, [job for job, _ in self.seats]),

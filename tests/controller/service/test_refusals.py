@@ -10,10 +10,16 @@ from typing import Any
 import grpc
 import pytest
 
+from weir.controller.errors import PlanError
+from weir.controller.service.requests import job_spec
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.tests.support.control_rig import refusal, rig
+from weir.tests.support.errors import raises
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
+from weir.topologies.targets import TOFINO
+from weir.wire import control_pb2 as pb
+from weir.wire.frames import BULK_PRIORITY
 
 FABRIC = leaf_spine(2, 2, 2)
 """h1 and h2 at s1, h3 and h4 at s2; spines s3 and s4."""
@@ -65,3 +71,17 @@ async def test_a_reading_that_is_no_figure_keeps_jobs_off_its_link(monkeypatch: 
             spines = {*controller.jobs[registration.job].plan.switches} & {"s3", "s4"}
             assert (spines, registration.note) == ({good}, ""), f"{name} = {value} at {bad}"
             await service.end(registration.job)
+
+
+def test_a_class_above_bulk_is_refused_on_switches_without_classes() -> None:
+    topology = leaf_spine(1, 1, 2)
+    chip = replace(topology, switches=(replace(topology.switches[0], target=TOFINO), *topology.switches[1:]))
+    for fabric, refused in ((topology, ()), (chip, (2, 5))):
+        for priority in (0, BULK_PRIORITY, 2, 5):
+            request = pb.RegisterRequest(workers=["h1", "h2"], traffic_class=priority)
+            if priority in refused:
+                with raises(PlanError, place="job 7", value=priority, allowed=(BULK_PRIORITY,)):
+                    job_spec(request, 7, fabric, lambda _: 16)
+            else:
+                spec = job_spec(request, 7, fabric, lambda _: 16)
+                assert (spec.traffic_class, spec.keeps_class) == (priority or BULK_PRIORITY, priority > 0)

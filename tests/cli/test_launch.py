@@ -102,13 +102,24 @@ def test_a_rank_that_fails_ends_the_others_who_are_told_why(
     assert all(str(program) in frame for frame in frames), "no frames inside the package"
 
 
-def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
-    program = "import weir\nwith weir.join() as communicator: communicator.barrier()"
+def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    program = f"""
+import pathlib, time, weir
+with weir.join() as communicator:
+    while not pathlib.Path({str(over)!r}).exists():
+        time.sleep(0.01)
+    communicator.barrier()
+"""
 
     async def go() -> tuple[int, str | None, int, int, int, int]:
         async with launched_job(LaunchOptions(load_topology(fabric), ["h3", "h1"])) as job:
-            ended = await run_ranks(job.ranks, lambda _: [sys.executable, "-c", program])
+            running = asyncio.ensure_future(run_ranks(job.ranks, lambda _: [sys.executable, "-c", program]))
             heard = job.live.service.heartbeats
+            while not running.done() and {host for _, host in heard.seats} != {"h3", "h1"}:
+                await asyncio.sleep(0.01)
+            over.touch()
+            ended = await running
             return ended.status, job.heartbeats_at, heard.came, heard.sent, heard.damaged, heard.repeated
 
     status, at, came, sent, *wrong = asyncio.run(go())

@@ -191,7 +191,9 @@ def register(
         int, typer.Option(min=0, help="Accelerators of its host that each worker takes; 0: 1.")
     ] = 0,
     memory: MemoryOption = "",
-    wait: Annotated[float, typer.Option(min=0, help="Longest time in the queue, in seconds.")] = 60.0,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Longest time until the answer, such as in the queue, in seconds.")
+    ] = 60.0,
     parent: Annotated[
         int, typer.Option(min=0, help="Number of a job whose policy and priority it has, and with which it ends.")
     ] = 0,

@@ -180,8 +180,8 @@ class ControlClient:
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
             traffic_class: class of the job's packets in switches as long as it runs, 1 (bulk) to 5, which goes before
                 all other jobs; 0: bulk, or by the controller's order.
-            wait_s: longest time in the queue, in seconds. If the controller is restarted meanwhile, the job keeps its
-                place.
+            wait_s: longest time until the answer, in the queue or until a tree is chosen, in seconds. If the controller
+                is restarted meanwhile, a queued job keeps its place.
 
         Returns:
             The job's number, and a token for each seat.
@@ -215,7 +215,7 @@ class ControlClient:
         )
         if worker_count or accelerators or memory_bytes:
             return self._queue(request, wait_s)
-        return self._call(REGISTER, request, pb.Registration.FromString)
+        return self._call(REGISTER, request, pb.Registration.FromString, wait_s)
 
     def listing(self) -> pb.JobList:
         """Return running jobs in the order of their registration, and queued ones, the next to start first."""
@@ -275,10 +275,14 @@ class ControlClient:
     def _method(self, method: str, read: Callable[[bytes], _Answer]) -> grpc.UnaryUnaryMultiCallable[Message, _Answer]:
         return self._channel.unary_unary(method, request_serializer=_bytes_of, response_deserializer=read)
 
-    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
+    def _call(
+        self, method: str, request: Message, read: Callable[[bytes], _Answer], limit_s: float = _ANSWER_S
+    ) -> _Answer:
         try:
-            return self._method(method, read)(request, timeout=_ANSWER_S)
+            return self._method(method, read)(request, timeout=limit_s)
         except grpc.RpcError as error:
+            if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise ControlAbsent(f"no answer in {limit_s:g} s", place=self.address) from None
             raise refusal_of(self.address, error) from None
 
 

@@ -18,8 +18,9 @@ from weir.wire import control_pb2 as pb
 
 
 async def weir(service: ServiceRig, *words: str) -> str:
-    """Output of the command."""
-    status, out, err = await weir_beside("jobs", *words, "--control", service.service.address)
+    """Output of the command, however slow the machine is."""
+    patient = ["--wait", "3600"] if "register" in words else []
+    status, out, err = await weir_beside("jobs", *words, *patient, "--control", service.service.address)
     assert status == 0, err
     return out
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_STICKY_RULES: Final = (Path("/proc/sys/fs/protected_symlinks"), Path("/proc/sys/fs/protected_regular"))
+"""Settings of Linux that keep programs from following other users' links and opening their files in sticky folders."""
 
 
 def distrusted(folder: Path, *, trusts_sticky: bool = True) -> str | None:
@@ -17,7 +19,7 @@ def distrusted(folder: Path, *, trusts_sticky: bool = True) -> str | None:
     Args:
         folder: Folder.
         trusts_sticky: True trusts a sticky folder, such as /tmp: each user can replace only files of their own there.
-            For files that are opened by a library, which follows links, False: others can put links in their places.
+            For files that are opened by a library, which follows links, `links_are_refused`.
 
     Raises:
         OSError: The folder cannot be read.
@@ -28,6 +30,14 @@ def distrusted(folder: Path, *, trusts_sticky: bool = True) -> str | None:
     if status.st_uid in (os.geteuid(), 0) and not is_shared:
         return None
     return f"other users can write to {folder} (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
+
+
+def links_are_refused() -> bool:
+    """Return whether the kernel refuses other users' links and files in sticky folders, as Debian's does by default."""
+    try:
+        return all(int(rule.read_text()) for rule in _STICKY_RULES)
+    except (OSError, ValueError):
+        return False
 
 
 def open_own(path: Path, flags: int) -> int:

@@ -12,7 +12,7 @@ import duckdb
 
 from ...errors.texts import printable
 from ..errors import ControllerError
-from ..own_files import distrusted
+from ..own_files import distrusted, links_are_refused
 from .seen import SeenFabric, SeenLink
 
 SCHEMA: Final = """
@@ -79,7 +79,7 @@ class HistoryFile:
         self._max_rows = max_rows
         try:
             for folder in (path.parent, path.resolve().parent):
-                if (reason := distrusted(folder, trusts_sticky=False)) is not None:
+                if (reason := distrusted(folder, trusts_sticky=links_are_refused())) is not None:
                     raise ControllerError(f"cannot keep telemetry there: {reason}", place=str(path))
         except OSError as error:
             raise ControllerError(f"cannot keep telemetry there: {error.strerror}", place=str(path)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,18 @@ def test_a_history_is_not_kept_behind_another_users_link(
 
 
 @needs_root
-def test_a_history_behind_ones_own_link_to_a_shared_folder_is_refused(shared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("links_are_refused", [False, True])
+def test_a_history_in_a_sticky_folder_needs_a_kernel_that_refuses_links(
+    links_are_refused: bool, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("duckdb")
-    from weir.controller.live.history import HistoryFile
+    from weir.controller.live import history
 
+    monkeypatch.setattr(history, "links_are_refused", lambda: links_are_refused)
     (tmp_path / "link").symlink_to(shared / "history")
-    with pytest.raises(ControllerError):
-        HistoryFile(tmp_path / "link")
+    for path in (shared / "history", tmp_path / "link"):
+        with nullcontext() if links_are_refused else pytest.raises(ControllerError), history.HistoryFile(path):
+            pass
 
 
 def test_a_folder_that_others_can_write_to_holds_no_journal(shared: Path) -> None:

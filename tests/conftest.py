@@ -15,7 +15,9 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile(
+    "any machine", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 settings.load_profile("any machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # like a shell's background processes

@@ -27,8 +27,6 @@ from weir.wire.classification import CLASSIFICATION_PORT, MESSAGE_BYTES, Answer,
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
 UPDATES_AT_ONCE = 200
-FIRST, SECOND = (digits_model(seed=seed) for seed in (0, 1))
-IMAGES: NDArray[Any] = digits()[1][0]
 
 
 @pytest.fixture
@@ -61,16 +59,18 @@ def ask(pair: Pair, samples: NDArray[Any]) -> list[Answer]:
 
 
 def test_all_held_out_digits_get_scikit_learns_hard_vote(pair: Pair) -> None:
-    pair.insert(*rows(pair, model_state(Forest.of(FIRST), 0).items.values()))
-    answers = ask(pair, IMAGES)
+    model, images = digits_model(), digits()[1][0]
+    pair.insert(*rows(pair, model_state(Forest.of(model), 0).items.values()))
+    answers = ask(pair, images)
     assert [answer.status for answer in answers] == [Status.CLASSIFIED] * 450
-    assert (FIRST.classes_[[answer.class_index for answer in answers]] == hard_votes(FIRST, IMAGES)).all()
+    assert (model.classes_[[answer.class_index for answer in answers]] == hard_votes(model, images)).all()
 
 
 def test_at_no_step_of_a_replacement_is_a_class_neither_models(pair: Pair) -> None:
-    some = IMAGES[:40]
-    old, new = model_state(Forest.of(FIRST), 0), model_state(Forest.of(SECOND), 1)
-    expected = {Forest.of(model).number: hard_votes(model, some) for model in (FIRST, SECOND)}
+    some = digits()[1][0][:40]
+    models = [digits_model(seed=seed) for seed in (0, 1)]
+    old, new = (model_state(Forest.of(model), bank) for bank, model in enumerate(models))
+    expected = {Forest.of(model).number: hard_votes(model, some) for model in models}
     pair.insert(*rows(pair, old.items.values()))
     seen = []
     for stage in in_order(difference(old, new)):
@@ -85,4 +85,4 @@ def test_at_no_step_of_a_replacement_is_a_class_neither_models(pair: Pair) -> No
                     assert answer.status is Status.CLASSIFIED
                     assert answer.class_index == expected[answer.model][index]
                     seen.append(answer.model)
-    assert list(dict.fromkeys(seen)) == [Forest.of(FIRST).number, Forest.of(SECOND).number]
+    assert list(dict.fromkeys(seen)) == list(expected)

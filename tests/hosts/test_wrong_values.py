@@ -235,7 +235,7 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(value=WRONG)
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_values_are_refused_by_the_hosts_errors(entry: str, value: Any) -> None:

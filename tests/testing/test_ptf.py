@@ -14,13 +14,13 @@ from weir.emulator.entries import EmulatorError
 from weir.testing import switch_under_test
 from weir.tests.paths import ROOT
 from weir.tests.ptf.fabric_tests import TESTS
+from weir.tests.support.commands import WEIR, weir
 
 pytestmark = pytest.mark.skipif(find_spec("ptf") is None, reason="ptf is not installed: pip install --no-deps ptf")
 
 FIREWALL = ROOT / "examples" / "p4_program" / "firewall.json"
 PATIENCE_S = 900
 """Time limit on a busy machine, in seconds."""
-WEIR = Path(sys.executable).with_name("weir")
 
 BY_P4RUNTIME = """
 from finsy.proto import p4r
@@ -127,10 +127,10 @@ def test_a_test_that_does_not_hold_fails_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_an_impossible_run_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
-    done = run(tmp_path, *words, "--test-dir", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(complaint)
-    assert done.stderr.count("\n") == 1
+    ended = weir("ptf", "--grpc-addr", "127.0.0.1:0", *words, "--test-dir", tmp_path, folder=tmp_path)
+    assert ended.status == 2
+    assert ended.err.startswith(complaint)
+    assert ended.err.count("\n") == 1
 
 
 def test_without_ptf_it_says_how_to_get_it(tmp_path: Path) -> None:

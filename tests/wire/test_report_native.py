@@ -53,7 +53,7 @@ def test_well_formed_reports(several: list[ReportGroup]) -> None:
         assert [row.flags & 0xF0 for row in rows] == [int(report.flags) for report in decoded.reports]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(groups, st.data())
 def test_damaged_reports(group: ReportGroup, data: st.DataObject) -> None:
     payload = bytearray(int_report.encode(group))

@@ -219,7 +219,7 @@ def _native(text: str, elements: Sequence[str], made: Kernel) -> Kernel:
         kernel(out, np.ascontiguousarray(elements), uniform, *values)
         return out
 
-    return made._replace(run=run, loops=native.Loops(elements[0]), dense=native.Loops(elements[1], counted=True))
+    return made._replace(run=run, loops=native.loops_of(elements[0]), dense=native.loops_of(elements[1], counted=True))
 
 
 def _f32(values: Any) -> Any:

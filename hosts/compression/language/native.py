@@ -108,6 +108,17 @@ def _number(elements: Any, i: Any) -> Any:
     return np.int64(i)
 
 
+@lru_cache(maxsize=256)
+def loops_of(text: str, *, counted: bool = False) -> Loops:
+    """Return the loops of a source, the same ones for all codecs of this process that have it.
+
+    Args:
+        text: Source of `element(i, element, keys, *captures)`.
+        counted: Elements are 0 … n − 1; loops take n in place of them.
+    """
+    return Loops(text, counted=counted)
+
+
 class Loops:
     """Loops around one function of an element, each compiled when it is first used.
 
@@ -115,13 +126,8 @@ class Loops:
     are inside its loop, so that there are no vectors between them.
     """
 
-    def __init__(self, text: str, *, counted: bool = False) -> None:
-        """Keep the source of `element(i, element, keys, *captures)`.
-
-        Args:
-            text: The source.
-            counted: Elements are 0 … n − 1; loops take n in place of them.
-        """
+    def __init__(self, text: str, *, counted: bool) -> None:
+        """Keep the source; the arguments are those of `loops_of`."""
         self._text = text
         self._size, self._at = (_count, _number) if counted else (_length, _item)
 

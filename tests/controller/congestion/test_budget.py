@@ -37,6 +37,7 @@ from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
 from weir.controller.telemetry.probes import Probe, plan_probes, probe_bytes
+from weir.tests.support.seeds import few_of
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine
 from weir.topologies.schema import parse_topology
@@ -252,7 +253,7 @@ def test_windows_of_others_beside_leaky_buckets() -> None:
     assert not any(budget.refusal for budget in found)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few_of(range(60), 20))
 def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
     """One queue is shared by jobs and another flow. Compared with every window that keeps its bound: marks come as late
     as possible, and a marked job is left twice its need, or as much as any window leaves.
@@ -295,7 +296,7 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
         assert most(found.window, found.threshold + 1) > bound, f"seed {seed}: marks could come later: {found}"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few_of(range(60), 15))
 def test_no_queue_at_the_end_of_all_ways_could_mark_much_later(seed: int) -> None:
     """The content of such a queue lengthens no other one, so its marks come as late as its own bound allows, regardless
     of the other queues' thresholds; a packet earlier if those before it end just after.
@@ -364,7 +365,7 @@ def ring(switches: int, queue_packets: int) -> Topology:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", few_of(range(40), 15))
 def test_bursts_cover_earlier_queues_in_a_ring_of_paths_too(seed: int) -> None:
     """Each queue waits for the one before it, and behind some of them Q* is not kept, or all delay each other until
     they are full.
@@ -601,7 +602,7 @@ def drawn_plan(rng: random.Random, job: int, generation: int) -> JobPlan:
     return plan_of(job, workers, tree, generation=generation, server="h9", window=window)
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))])
+@pytest.mark.parametrize("seed", few_of(range(40), 5))
 def test_packets_stay_in_bound_as_jobs_come_move_and_go(seed: int) -> None:
     rng = random.Random(seed)
     lease_ns = rng.choice([100_000, 1_000_000])

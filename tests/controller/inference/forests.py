@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from weir.controller.inference.forest import MAX_CLASSES, MAX_TREES, Forest
 Arrays = tuple[NDArray[Any], NDArray[Any]]
 
 
+@cache
 def digits() -> tuple[Arrays, Arrays]:
     """1,347 digits to learn from, and 450 held out: (images, classes) of each."""
     images, classes = load_digits(return_X_y=True)
@@ -24,6 +26,7 @@ def digits() -> tuple[Arrays, Arrays]:
     return (learned, of_learned), (held_out, of_held_out)
 
 
+@cache
 def digits_model(trees: int = 9, leaves: int = 64, seed: int = 0) -> RandomForestClassifier:
     """A random forest that has learned digits."""
     return RandomForestClassifier(trees, max_leaf_nodes=leaves, random_state=seed).fit(*digits()[0])

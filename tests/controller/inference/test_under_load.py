@@ -65,7 +65,7 @@ class Asking(Thread):
 
 
 @needs_namespaces
-@pytest.mark.parametrize("replacements", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("replacements", [2, pytest.param(60, marks=pytest.mark.long)])
 async def test_no_answer_is_a_class_that_neither_model_gives(
     replacements: int, pipeline: CompiledPipeline, tmp_path: Path
 ) -> None:

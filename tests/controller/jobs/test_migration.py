@@ -72,7 +72,7 @@ def run(seed: int, workers: int, slots: int, steps: int, with_server: bool) -> t
     return hosts, server
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     workers=st.integers(1, 6),

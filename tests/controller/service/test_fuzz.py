@@ -29,7 +29,7 @@ WIDE = (*EXTREMES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 ANSWER_S = 120.0
 STRATEGIES = ("ps", "widest", "scarce", "grid", "canary")
 SEEDS = [
-    pytest.param(1, 300, id="1"),
+    pytest.param(1, 150, id="1"),
     *(pytest.param(seed, 50_000, id=str(seed), marks=pytest.mark.long(minutes=2)) for seed in range(100, 110)),
 ]
 MEMORY_BYTES = 48 << 20

@@ -259,7 +259,7 @@ def each_bench(tmp_path_factory: pytest.TempPathFactory) -> PacketRig:
         return PacketRig(Program.load(program_of(EACH)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(inputs=st.fixed_dictionaries({name: st.integers(0, (1 << width) - 1) for name, width in INPUTS.items()}))
 def test_each_operator_agrees_with_python(each_bench: PacketRig, inputs: dict[str, int]) -> None:
     found = outputs_of(each_bench, [width for width, _ in EACH], inputs)

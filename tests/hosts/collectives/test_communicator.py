@@ -67,7 +67,7 @@ def test_sums_and_means_are_the_reference_at_every_worker(kind: DataType, op: An
     st.sampled_from([0, 1, 2, 3, 63, 127, 254, 255, 700]),
     st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=50)
 def test_largest_and_least(kind: DataType, op: Any, workers: int, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-10, 10, (workers, size)))
@@ -229,7 +229,7 @@ def test_all_gather_keeps_every_bit(array: Numbers, workers: int) -> None:
 
 
 @given(st.integers(1, 5), st.integers(0, 1100), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_all_gather_of_any_size(workers: int, size: int, seed: int) -> None:
     parts = np.random.default_rng(seed).integers(-(2**31), 2**31, (workers, size), np.int32)
     for result in everywhere(workers, lambda c: c.all_gather_async(parts[c.rank])):
@@ -331,7 +331,7 @@ def test_collectives_are_not_taken_for_each_other() -> None:
 
 
 @given(st.sampled_from(data_types()), st.integers(0, 30), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_a_lost_worker_is_in_a_number_or_not_with_all_its_limbs(kind: DataType, rounds: int, seed: int) -> None:
     """Each chunk is the sum of all, or of the survivors; never a mixture of limbs."""
     rng = np.random.default_rng(seed)

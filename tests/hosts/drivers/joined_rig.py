@@ -1,7 +1,7 @@
 """Jobs that hosts join at a real control service, and sum over sockets: all in one process.
 
 The hosts' addresses are on the loopback interface of a network namespace of its own, and the switches keep what they
-are written: jobs are summed by their server. `python -m weir.tests.hosts.drivers.joined_rig SCENARIO` prints JSON.
+are written: jobs are summed by their server. `python -m weir.tests.hosts.drivers.joined_rig SCENARIO …` prints JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -205,9 +205,14 @@ SCENARIOS: Final = {
 }
 
 
-async def main(scenario: str) -> dict[str, Any]:
+async def main(scenarios: Sequence[str]) -> dict[str, Any]:
     for host in TOPOLOGY.hosts:
         subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
+    return {scenario: await played(scenario) for scenario in scenarios}
+
+
+async def played(scenario: str) -> dict[str, Any]:
+    """Play a scenario at a control service of its own."""
     async with rig(size_rule=size_rule) as running:  # without leases: nobody is lost by being silent
         service = Service(running.service.address)
         results = await asyncio.to_thread(SCENARIOS[scenario], service)
@@ -215,4 +220,4 @@ async def main(scenario: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1]))) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1:]))) + "\n")

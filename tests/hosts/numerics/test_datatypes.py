@@ -90,7 +90,7 @@ def test_digits_and_least_number_are_what_rounding_shows(kind: FloatType) -> Non
 
 
 @given(st.sampled_from(FLOATS), st.integers(1, 40), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = random_values(rng, kind, (workers, 5))
@@ -268,7 +268,7 @@ def test_any_order_and_any_tree_gives_the_same_bits(kind: DataType, seed: int, w
 
 
 @given(st.integers(0, 2**64 - 1))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 def test_to_bfloat16_is_rounded_once(bits: int) -> None:
     """Against the definition: the nearest bfloat16, the even one of two."""
     value = float(np.uint64(bits).view(np.float64))

@@ -33,7 +33,7 @@ def stored(values: np.ndarray, kind: DataType) -> Any:
     st.sampled_from(["error", "propagate", "poison"]),
     st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=50)
 def test_layers_of_one_array_are_summed_as_each_alone(
     kind: DataType, sizes: list[int], workers: int, mean: bool, policy: Any, seed: int
 ) -> None:
@@ -118,7 +118,7 @@ def test_an_error_in_a_cut_array_has_its_own_index(element: int) -> None:
 
 
 @given(st.sampled_from(FLOATS), st.integers(1, 40), st.booleans(), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=50)
 def test_nan_and_infinity_make_their_chunk_nan_and_nothing_else(
     kind: FloatType, workers: int, mean: bool, seed: int
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_chunk_of_few_lanes_is_poisoned_or_refused(kind: FloatType, lanes: int
             with pytest.raises(InvalidTensor):
                 reference_sum(arrays, dtype=kind.name, nonfinite="poison", lanes=lanes)
             continue
-        for bad in {1, 2, workers // 2, workers - 1, workers}:
+        for bad in {1, 2, workers // 2, workers - 1, workers} if workers < 1024 else {1, workers}:
             mixed = arrays[:bad] + [stored(np.array([[1.0]]), kind)[0]] * (workers - bad)
             result = reference_sum(mixed, dtype=kind.name, nonfinite="poison", lanes=lanes)
             assert np.isnan(kind.widen(result)).all(), (workers, bad)

@@ -14,6 +14,7 @@ from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
 from weir.tests.hosts.protocol.network_model import KINDS, US, Fabric, Faults, reordering, switch_address
 from weir.tests.hosts.protocol.node_model import Packet
+from weir.tests.support.seeds import few_of
 from weir.wire.aggregation import CHUNKS, LANES, MESSAGE_BYTES
 
 
@@ -159,17 +160,17 @@ def run_losing_a_worker(seed: int) -> None:
                 assert got.tobytes() == expected[: len(got)].tobytes(), f"tensor {index}, chunk {chunk}, worker {rank}"
 
 
-@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 80))])
+@pytest.mark.parametrize("seed", few_of(range(80), 12))
 def test_sums_are_exact_whatever_the_network_does(seed: int) -> None:
     run_random(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 80))])
+@pytest.mark.parametrize("seed", few_of(range(80), 12))
 def test_sums_are_exact_while_the_job_moves(seed: int) -> None:
     run_moving(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))])
+@pytest.mark.parametrize("seed", few_of(range(40), 8))
 def test_a_lost_worker_leaves_the_survivors_in_agreement(seed: int) -> None:
     run_losing_a_worker(seed)
 

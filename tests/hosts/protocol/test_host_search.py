@@ -63,8 +63,12 @@ SLOW = {
     Setup("root", chunks=2, moves=1, lost=(FIRST, LAST_OF_2), dies_in_moves=True),
     Setup("server", workers=3, moves=1, lost=(LAST_OF_3,)),
     Setup("inner", chunks=2, moves=1, lost=(FIRST, LAST_OF_2)),
+    Setup("root", slots=4, window=2, tensors=2, moves=1, lost=(FIRST,)),
+    Setup("root", workers=3, moves=1, lost=(FIRST,)),
+    Setup("root", moves=1, lost=(LAST_OF_2,), after="ended"),
+    Setup("root", workers=3, slots=4, window=2, chunks=3),
 }
-"""Setups of QUICK that take half of its time; a smaller one of the same events stays."""
+"""Setups of QUICK that take most of its time; a smaller one of the same events stays."""
 
 LONG = [
     *(Setup(kind, workers=3, chunks=3, adds=(0,)) for kind in ("tree", "tree-root")),

@@ -15,7 +15,7 @@ import pytest
 
 from weir.tests.hosts.transport.schedule import Seen, play, play_restarts
 
-QUICK: Final = 500
+QUICK: Final = 240
 LONG: Final = int(os.environ.get("WEIR_SCHEDULES", "10000"))
 _REPLAYED: Final = os.environ.get("WEIR_SEED")
 FAULTS: Final = ("duplicate", "bad_check", "malformed", "unknown_job", "out_of_window", "stale_epoch")

@@ -126,7 +126,8 @@ def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[R
     assert marks["switch"] == 0 < marks["server"] < marks["servers"]
 
 
-@pytest.mark.parametrize("kind", ["switch", pytest.param("servers", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["switch", "servers"])
 def test_a_job_moves_under_every_root_without_effect_on_training(short: RunConfig, kind: str) -> None:
     config = rooted(short, kind, ["widest"])
     steps = 72  # a step takes half a millisecond longer at the old place, and a move, which must be earned, 24

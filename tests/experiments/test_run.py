@@ -207,7 +207,8 @@ def test_the_page_of_a_run_shows_what_its_history_has(
     monkeypatch.setattr(watch, "LOOK_S", 0.0)
     kept = tmp_path / "seen.duckdb"
     with HistoryFile(kept) as history:
-        config = short.model_copy(update={"strategies": ["widest"]})
+        training = short.training.model_copy(update={"steps": 8})
+        config = short.model_copy(update={"strategies": ["widest"], "training": training})
         record, folder = execute(config, tmp_path, Console(quiet=True), watch=watch.Watch(None, history))
     page = (folder / "index.html").read_text()
     assert page.count("<h2>Links and queues by telemetry</h2>") == 1

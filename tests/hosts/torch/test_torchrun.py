@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from weir.tests.paths import ROOT
+from weir.tests.support.commands import WEIR, weir
 from weir.tests.support.live_page import free_port
 from weir.topologies.mininet.fabric import obstacle
 
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
-WEIR = Path(sys.executable).with_name("weir")
 SCRIPT = ROOT / "examples" / "ddp.py"
 REJOINS = ROOT / "examples" / "rejoin.py"
 LOCAL = ROOT / "tests" / "hosts" / "torch" / "local_sums.py"
@@ -50,6 +50,7 @@ def local() -> tuple[float, str]:
     return trained(*command, LOCAL, "fixed", SCRIPT)
 
 
+@pytest.mark.long
 def test_the_example_has_the_bits_of_its_sums_done_locally(local: tuple[float, str]) -> None:
     assert trained(WEIR, "torchrun", "-n", RANKS, SCRIPT) == local
     assert local[0] > 0.9
@@ -88,6 +89,7 @@ def test_a_script_that_destroys_nothing_ends_cleanly_and_had_a_page(tmp_path: Pa
     assert "terminate" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_rank_that_crashes_ends_the_job_with_its_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(CRASHES)
@@ -107,17 +109,18 @@ def test_a_process_restarted_by_torchrun_rejoins_the_others() -> None:
     assert re.findall(r"rank .* is back .*", done.stdout) == ["rank 2 of 3 is back at step 20"]
 
 
-def test_the_environment_is_checked_before_a_fabric_starts() -> None:
-    for name, value in {
-        "WEIR_POLICY": "hope",
-        "WEIR_SLOTS": "3",
-        "WEIR_MIN_BYTES": "-1",
-        "WEIR_TIMEOUT": "nan",
-    }.items():
-        done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, name: value})
-        assert done.returncode == 2
-        (line,) = done.stderr.splitlines()
-        assert name in line
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("WEIR_POLICY", "hope"), ("WEIR_SLOTS", "3"), ("WEIR_MIN_BYTES", "-1"), ("WEIR_TIMEOUT", "nan")],
+)
+def test_the_environment_is_checked_before_a_fabric_starts(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    ended = weir("torchrun", SCRIPT)
+    assert ended.status == 2
+    (line,) = ended.err.splitlines()
+    assert name in line
 
 
 def test_the_command_says_what_cannot_be() -> None:
@@ -126,9 +129,9 @@ def test_the_command_says_what_cannot_be() -> None:
         ("--lease", "soon"): "weir: --lease: ",
         ("-n", "5", "--topology", str(ROOT / "examples" / "two_hosts.yaml")): "two_hosts.yaml",
     }.items():
-        done = run(WEIR, "torchrun", *words, SCRIPT)
-        assert done.returncode == 2
-        assert said in done.stderr
+        ended = weir("torchrun", *words, SCRIPT)
+        assert ended.status == 2
+        assert said in ended.err
 
 
 def test_importing_torch_is_safe_and_loads_nothing_of_weir() -> None:

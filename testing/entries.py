@@ -29,7 +29,17 @@ def named(kind: str, name: str, known: Sequence[str] | Mapping[str, object]) -> 
 
 
 def action_of(program: Program, table: TableSchema, name: str, arguments: Mapping[str, object]) -> ActionCall:
-    """Return a call of one of a table's actions. Raises InvalidEntry."""
+    """Return a call of one of a table's actions.
+
+    Args:
+        program: The program, which has the actions' parameters.
+        table: The table.
+        name: Name of the action, in full or a suffix of it.
+        arguments: Value of each parameter by name.
+
+    Raises:
+        InvalidEntry: The table has no such action, or the arguments are not its parameters.
+    """
     action = named(f"action of {table.name}:", name, table.actions)
     params = [param for param, _ in program.actions[action].params]
     for param in arguments:

@@ -114,7 +114,14 @@ class Timed(Protocol):
 def run(processes: Processes, clock: IdealClock, jobs: Sequence[Timed], done: Callable[[], bool]) -> None:
     """Let virtual time pass until `done`, or all processes have ended.
 
-    Raises: TrainingError: they wait for each other for ever.
+    Args:
+        processes: Workers and servers.
+        clock: Virtual time, which this moves.
+        jobs: Exchanges whose calls end by the clock.
+        done: Whether enough was done; asked after each step.
+
+    Raises:
+        TrainingError: All processes wait for each other for ever.
     """
     still = 0
     while True:

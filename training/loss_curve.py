@@ -62,7 +62,17 @@ class LossCurve:
     """Each worker's last iteration."""
 
     def begin(self, worker: int, clock: int, samples: int, now_ns: int) -> Iteration:
-        """Note that a worker begins an iteration."""
+        """Note that a worker begins an iteration.
+
+        Args:
+            worker: Rank of the worker.
+            clock: Number of iterations that it has completed.
+            samples: Number of samples of the iteration.
+            now_ns: Time in ns.
+
+        Returns:
+            The iteration, whose times the caller fills in.
+        """
         iteration = self.current[worker] = Iteration(worker, clock, samples, now_ns)
         self.iterations.append(iteration)
         return iteration

@@ -87,7 +87,17 @@ def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1,
 
 
 def drifting(rng: np.random.Generator, spans: int, step: float = 0.05, least: float = 0.2) -> Floats64:
-    """Return shares that wander between `least` and 1, by normal steps, and turn back at both ends."""
+    """Draw shares that wander between `least` and 1, by normal steps, and turn back at both ends.
+
+    Args:
+        rng: Source of the draws.
+        spans: Number of shares.
+        step: Standard deviation of a step.
+        least: Smallest share.
+
+    Returns:
+        Shares, (spans,).
+    """
     wide = 1 - least
     walked = np.cumsum(rng.normal(0, step, spans)) % (2 * wide)
     return 1 - np.minimum(walked, 2 * wide - walked)
@@ -96,8 +106,17 @@ def drifting(rng: np.random.Generator, spans: int, step: float = 0.05, least: fl
 def jitter(
     rng: np.random.Generator, iterations: int, noise: float = 0.03, spikes: float = 0.03, spike: float = 2.0
 ) -> Floats64:
-    """Return factors of single iterations: normal noise of that deviation, and with probability `spikes` a factor
-    `spike`.
+    """Draw factors of the times of single iterations.
+
+    Args:
+        rng: Source of the draws.
+        iterations: Number of factors.
+        noise: Standard deviation of normal noise around 1; factors are 0.5 or more.
+        spikes: Probability of a further factor `spike`.
+        spike: That factor.
+
+    Returns:
+        Factors, (iterations,).
     """
     factors = np.maximum(1 + rng.normal(0, noise, iterations), 0.5)
     return np.where(rng.random(iterations) < spikes, spike * factors, factors)

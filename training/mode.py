@@ -99,7 +99,14 @@ class Replicas:
         return Shard(shards[rank], seed) if shards else Samples(self.workload.rows, seed)
 
     def changed(self, rank: int, weights: Floats, samples: int, now_ns: int) -> None:
-        """Set one worker's weights after an iteration, and record the loss of the mean of all workers' weights."""
+        """Set one worker's weights after an iteration, and record the loss of the mean of all workers' weights.
+
+        Args:
+            rank: Rank of the worker.
+            weights: Its new weights, (parameters,).
+            samples: Number of samples of its iteration.
+            now_ns: Time in ns.
+        """
         self.weights[rank] = weights
         self.curve.diverged(self.weights, samples, now_ns)
 
@@ -109,7 +116,14 @@ class Replicas:
         return make_optimiser(plan.optimiser, self.workload.layers, plan.learning_rate, **plan.options)
 
     def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> ComputePhase:
-        """Return a worker's computation of the mean gradient over these rows."""
+        """Return a worker's computation of the mean gradient over these rows.
+
+        Args:
+            rank: Rank of the worker.
+            step: Number of its iteration.
+            weights: Weights at which the gradient is computed, (parameters,).
+            rows: Rows of the data set.
+        """
         return ComputePhase(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
 
 
@@ -215,7 +229,14 @@ class SummedMode(Mode):
 
     @abstractmethod
     def worker(self, job: Replicas, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
-        """Process of one worker, which may ask the service for batch sizes."""
+        """Make the process of one worker.
+
+        Args:
+            job: Weights, rows and loss curve of the workers.
+            rank: Rank of this worker.
+            communicator: Collectives of the workers.
+            service: Gives batch sizes to modes that ask for them.
+        """
 
 
 class ServedMode(Mode):

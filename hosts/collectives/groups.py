@@ -36,12 +36,23 @@ class Registrar(Protocol):
 def new_groups(
     world: Communicator, groups: Sequence[Sequence[int]], registrar: Registrar, *, name: str = "groups"
 ) -> list[Communicator | None]:
-    """Return a communicator for each group of ranks, None where this worker is no member. All of the world call it
-    alike.
+    """Make a communicator for each group of ranks. All workers of the world make the same call.
 
-    A member's rank in a group is its place in the group's list. The tickets go over the fabric, as all else does: who
-    can read its packets could take a seat. Raises `InvalidPlan` for groups that cannot be, `CallMismatch` where the
-    workers' calls differ, and at every worker what the registrar raises.
+    The tickets go over the fabric, as all else does: who can read its packets could take a seat.
+
+    Args:
+        world: Communicator of all workers.
+        groups: Ranks of each group; a member's rank in its group is its place in the list.
+        registrar: Registers the groups' jobs, at rank 0 of the world.
+        name: Name of the call, the same at all workers.
+
+    Returns:
+        The groups' communicators in their order, None for a group without this worker.
+
+    Raises:
+        InvalidPlan: A group is empty, or its ranks are equal or outside of the world.
+        CallMismatch: The workers' calls differ.
+        HostError: The registrar failed; raised at every worker.
     """
     wanted = [list(ranks) for ranks in groups]
     for ranks in wanted:

@@ -72,6 +72,16 @@ def combined(
     """Adasum(a, b) = (1 − a·b / 2|a|²) a + (1 − a·b / 2|b|²) b for a piece, by tensor, rounded once to the type of a.
 
     The factor of a vector that counts as zero is 1.
+
+    Args:
+        a: Piece of the first vector, (n,).
+        b: Piece of the second vector, (n,).
+        first: Index of the piece's first element in the vectors.
+        ends: Elements at which tensors begin, and the vectors' length at the end: [0, …, size].
+        products: |a|², |b|² and a·b of each tensor, float64, (tensors, 3).
+
+    Returns:
+        The combined piece, (n,).
     """
     squares = products[:, :2]
     safe = np.where(squares < TINY, 1.0, squares)

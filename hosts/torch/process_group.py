@@ -62,7 +62,20 @@ _fresh_stores = False
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """Create the back end of a group; PyTorch calls it for each group. Raises InvalidPlan for invalid settings."""
+    """Create the back end of a group; PyTorch calls it for each group.
+
+    Args:
+        store: Store at which the group's ranks meet.
+        rank: Rank of this process in the group.
+        size: Number of ranks.
+        timeout: Time limit of the group's calls.
+
+    Returns:
+        The process group.
+
+    Raises:
+        InvalidPlan: A setting in the environment is invalid.
+    """
     return WeirProcessGroup(store, rank, size, timeout)
 
 
@@ -208,7 +221,15 @@ class WeirProcessGroup(dist.ProcessGroup):
     ) -> None:
         """Become one rank of a new group, in torchft's interface. Calls in flight fail.
 
-        `store_addr`, HOST:PORT/PREFIX, is the meeting point; it is fresh at each call.
+        Args:
+            store_addr: Meeting point of the ranks, HOST:PORT/PREFIX; fresh at each call.
+            replica_id: Ignored, as all that follow `world_size`.
+            rank: Rank of this process in the group.
+            world_size: Number of ranks.
+            quorum_id: Ignored.
+            group_rank: Ignored.
+            group_world_size: Ignored.
+            global_ranks: Ignored.
         """
         self._sums.fail(AllreduceAborted("the process group is configured anew"), "")  # its seat is left, too
         address, _, prefix = store_addr.partition("/")

@@ -35,7 +35,11 @@ def run(*words: object, **options: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", [[*TORCHRUN, SCRIPT, "gloo"], [WEIR, "torchrun", "-n", 2, SCRIPT]], ids=["gloo", "weir"]
+    "command",
+    [
+        pytest.param([*TORCHRUN, SCRIPT, "gloo"], id="gloo"),
+        pytest.param([WEIR, "torchrun", "-n", 2, SCRIPT], id="weir", marks=pytest.mark.long),
+    ],
 )
 def test_the_slow_rank_gets_fewer_samples(command: list[object]) -> None:
     """Sleeps make one rank five times as slow, on any machine.

@@ -79,7 +79,14 @@ def summing_worker(
 
 
 def averaging_worker(job: Replicas, rank: int, communicator: Communicator, period: int) -> Process:
-    """Make `period` local steps, then set everyone's weights to their mean."""
+    """Make local steps, then set everyone's weights to their mean, again and again.
+
+    Args:
+        job: Weights, rows and loss curve of the workers.
+        rank: Rank of this worker.
+        communicator: Averages weights.
+        period: Number of local steps from one mean to the next.
+    """
     local = LocalSteps(job, rank)
     now_ns = (yield Wait(lambda: 0)).now_ns
     clock = 0

@@ -96,6 +96,13 @@ def linear_traffic(q: int, d: int, rows: int, inputs: int, outputs: int) -> Line
 def block_traffic(q: int, d: int, rows: int, width: int, inner: int) -> Traffic:
     """Return the traffic of a training step of one transformer block's linear layers: four of width × width, and two of
     width × inner. Sums of the norms and biases are left out; they are rows and columns, not blocks.
+
+    Args:
+        q: Side of the mesh.
+        d: Depth of the mesh.
+        rows: Rows of the block's input.
+        width: Columns of the block's input.
+        inner: Columns between the two layers of the perceptron.
     """
     square = linear_traffic(q, d, rows, width, width).step
     there = linear_traffic(q, d, rows, width, inner).step

@@ -247,7 +247,17 @@ class DigitsNetwork(DigitsWorkload):
 
 
 def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any:
-    """Return the mean cross entropy of pixels → hidden (ReLU) → CLASSES in PyTorch."""
+    """Return the mean cross entropy of pixels → hidden (ReLU) → CLASSES in PyTorch.
+
+    Args:
+        weights: Tensor of all weights and biases, layer by layer, (parameters,).
+        batch: Images (n, pixels) and labels (n,).
+        pixels: Number of inputs.
+        hidden: Number of hidden units.
+
+    Returns:
+        The loss, a tensor of one number.
+    """
     import torch
     from torch.nn import functional
 

@@ -121,8 +121,16 @@ class Terminals:
     def trees(
         self, slacks: Iterable[float], weights: Floats, access: float, latency: Floats
     ) -> list[tuple[int, dict[int, int]]]:
-        """Return root and parents of the different trees with these slacks, in their order; none if the first does not
-        exist.
+        """Return the different trees with these slacks, in their order; none if the first does not exist.
+
+        Args:
+            slacks: Shares by which the weight of a tree's links may exceed the least possible.
+            weights: Weight of each pair of switches, (pairs,).
+            access: Least bottleneck: no tree counts as lighter.
+            latency: Latency of each pair of switches, in the unit of the weights, (pairs,).
+
+        Returns:
+            Root and parents of each tree.
         """
         if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
             return []

@@ -98,15 +98,19 @@ async def test_no_answer_is_a_class_that_neither_model_gives(
 
 
 async def controlled(stack: AsyncExitStack, net: Network, pipeline: CompiledPipeline, folder: Path) -> Controller:
-    """A controller of the fabric, whose leaf has interfaces. Its sockets are paths, which any namespace reaches."""
+    """A controller of the fabric, whose leaf has interfaces. All but the leaf's ports is outside of their namespace, in
+    which gRPC's threads would stay.
+    """
+    switches = {
+        node.name: Switch(node.device_id, ports=sorted(TOPOLOGY.neighbours(node.name))) for node in TOPOLOGY.switches
+    }
+    stack.enter_context(WiredSwitch(switches[LEAF.name], net.interfaces))
+    stack.enter_context(net.outside())
     sessions: dict[str, Any] = {}
-    for node in TOPOLOGY.switches:
-        switch = Switch(node.device_id, ports=sorted(TOPOLOGY.neighbours(node.name)))
-        if node is LEAF:
-            stack.enter_context(WiredSwitch(switch, net.interfaces))
-        server = stack.enter_context(P4RuntimeServer([switch], f"unix:{folder / node.name}"))
-        sessions[node.name] = await stack.enter_async_context(
-            SwitchSession(node.name, server.address, device_id=node.device_id, pipeline=pipeline, timeout_s=60)
+    for name, switch in switches.items():
+        server = stack.enter_context(P4RuntimeServer([switch], f"unix:{folder / name}"))
+        sessions[name] = await stack.enter_async_context(
+            SwitchSession(name, server.address, device_id=switch.device_id, pipeline=pipeline, timeout_s=60)
         )
     controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), ControllerOptions())
     await controller.start()

@@ -115,8 +115,8 @@ def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator 
 
     Args:
         optimizer: Any optimiser of PyTorch.
-        policy: Gossip policy by name (exact, netmax, uniform), or the path of a Python file (docs/gossip.md). It is
-            computed from iteration times that ranks measure.
+        policy: Gossip policy by name (exact, steady, netmax, uniform), or the path of a Python file (docs/gossip.md).
+            It is computed from iteration times that ranks measure.
         communicator: The job; None: that of `weir.join()`.
         **options: `period`, `policy_period` and `seed` of `GossipAverager`.
 

@@ -25,6 +25,15 @@ class SwitchError(ControllerError):
     """A switch did not do what was asked of it."""
 
     def __init__(self, switch: str, address: str, asked: str, reason: str, code: str = "") -> None:
+        """Create the error of one operation on one switch.
+
+        Args:
+            switch: Name of the switch.
+            address: Address of its P4Runtime server.
+            asked: Requested operation, such as "connect" or "write".
+            reason: Message of the switch, or of the connection.
+            code: Name of the gRPC code of its answer, such as INVALID_ARGUMENT; empty without an answer.
+        """
         super().__init__(switch, address, asked, reason, code)
         self.switch = switch
         self.address = address
@@ -72,6 +81,15 @@ class ElectionLost(NotPrimary):
     """A switch has another primary, and so does not do what was asked of it."""
 
     def __init__(self, switch: str, address: str, asked: str, primary_id: int | None, election_id: int | None) -> None:
+        """Create the error of one operation on one switch.
+
+        Args:
+            switch: Name of the switch.
+            address: Address of its P4Runtime server.
+            asked: Requested operation, such as "connect" or "write".
+            primary_id: Election id of the switch's primary; None: not known.
+            election_id: Election id of this controller; None: not known.
+        """
         super().__init__((switch,))
         self.address = address
         self.asked = asked

@@ -51,10 +51,14 @@ def problems_of(
     place: Callable[[Location], str] = dotted,
     line: Callable[[Location], int | None] = lambda _: None,
 ) -> list[FileProblem]:
-    """Return all that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it
-    is.
+    """Return all that is wrong with data that a model refused.
 
-    A location without words is left out.
+    Args:
+        error: Refusal of the data by pydantic.
+        model: The model.
+        data: The data, as YAML gives it.
+        place: Returns the words for a location; a location with empty words is left out.
+        line: Returns the line of a location in the file; None: not known.
     """
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
     for detail in error.errors(include_url=False)[:_EXAMINED]:

@@ -89,8 +89,16 @@ def load_topology(path: str | Path) -> Topology:
 
 
 def parse_topology(data: object, where: str, written: YamlFile | None = None, within: Location = ()) -> Topology:
-    """Return the fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front
-    and the lines of the file that it was `written` in, `within` these keys.
+    """Return the fabric that a mapping describes, in the form that YAML gives it.
+
+    Args:
+        data: Mapping with the keys of a fabric file, or with `generate`.
+        where: Name that stands in front of errors, such as the file's path.
+        written: File that the mapping was read from, for line numbers and doubled keys in errors; None: no file.
+        within: Keys of the file under which the mapping stands.
+
+    Raises:
+        TopologyError: The mapping is no fabric; the error lists all problems.
     """
 
     def line(location: Location) -> int | None:

@@ -282,8 +282,15 @@ class FrameWriter:
         destination_port: int | None = None,
         dscp: int = DSCP_BULK,
     ) -> None:
-        """`source` is the host's IPv4 address; `destination_mac` the gateway's; `port` both ends' UDP port, but where
-        `destination_port` is another one.
+        """Create the writer of one host.
+
+        Args:
+            source: IPv4 address of the host, as a 32-bit number.
+            source_mac: MAC address of the host, as a 48-bit number.
+            destination_mac: MAC address of its gateway, as a 48-bit number.
+            port: UDP source port, and destination port if that is None.
+            destination_port: UDP destination port; None: `port`.
+            dscp: DSCP of all frames.
         """
         self._ends = {
             "source": source,

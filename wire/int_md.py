@@ -199,8 +199,14 @@ def hop_words(instructions: int, domain_instructions: int = 0) -> int:
 
 
 def md_header(port: int, instructions: int, domain_instructions: int, *, remaining_hops: int, flags: int = 0) -> bytes:
-    """Return the shim and header with an empty stack, in front of a payload to this UDP port; `flags` may be
-    DISCARD.
+    """Return the shim and header with an empty stack, which stand in front of a payload to a UDP port.
+
+    Args:
+        port: Original UDP destination port.
+        instructions: Bitmap of the baseline instructions, 16 bits.
+        domain_instructions: Bitmap of instructions of Weir's domain, 16 bits; 0: the header names no domain.
+        remaining_hops: Maximum number of hops that push metadata, 0…255.
+        flags: Flags of the header, such as DISCARD.
 
     Raises:
         WireError: A hop would push more than 31 words, or the hop limit does not fit 8 bits.

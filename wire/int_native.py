@@ -108,9 +108,16 @@ def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool
 
 @native
 def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, offsets: NDArray[np.int64]) -> bool:
-    """Write the offsets in bytes of the known items in a hop of the stack behind the MD header at `md`; −1 if absent.
+    """Write the offsets of the known items within one hop of an INT-MD stack.
 
-    Returns True if the header's hop ML fits its instructions.
+    Args:
+        data: Bytes of the frames, uint8.
+        md: Place of the MD header in `data`.
+        our_domain: Domain whose instructions are known.
+        offsets: Receives an offset in bytes for each known item, int64; −1: the hop lacks the item.
+
+    Returns:
+        True if the header's hop ML fits its instructions.
     """
     words = np.int64(data[md + 2]) & 0x1F
     instructions, domain = plain_at(data, md + 4), plain_at(data, md + 6)
@@ -133,7 +140,14 @@ def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, offsets: NDA
 
 @native
 def read_hop(data: NDArray[np.uint8], base: int, offsets: NDArray[np.int64], record: Any) -> None:
-    """Read one hop's words, from `base` on, into a HOP."""
+    """Read the words of one hop.
+
+    Args:
+        data: Bytes of the frames, uint8.
+        base: Place of the hop's first word in `data`.
+        offsets: Offsets of its items in bytes, as `stack_layout` writes them.
+        record: Record of type HOP that receives the items; −1: the hop lacks the item.
+    """
     record.node_id = number_at(data, base + offsets[0], 4) if offsets[0] >= 0 else -1
     record.ingress_port = number_at(data, base + offsets[1], 2) if offsets[1] >= 0 else -1
     record.egress_port = number_at(data, base + offsets[1] + 2, 2) if offsets[1] >= 0 else -1
@@ -154,7 +168,19 @@ def decode_probes(
     probes: NDArray[np.void],
     hops: NDArray[np.void],
 ) -> tuple[int, int]:
-    """Decode probes into `probes` and `hops`, which must be large enough for all; return the numbers of both."""
+    """Decode the probes among frames; other frames are skipped.
+
+    Args:
+        data: Bytes of the frames, one after the other, uint8.
+        ends: End of each frame in `data`, int64 (frames,).
+        int_port: UDP destination port of probes.
+        our_domain: Domain whose instructions are known.
+        probes: Receives the probes; at least as many places as frames.
+        hops: Receives their hops, those of each probe in the order of its path; room for all is required.
+
+    Returns:
+        Numbers of probes and of hops that were written.
+    """
     at = np.empty(KEPT_ITEMS, np.int64)
     taken = filled = 0
     start = 0

@@ -137,8 +137,16 @@ def _reported(value: int, bits: int) -> np.int64:
 
 @native
 def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> int:
-    """Return the reason why the UDP payload from `start` to `end` is no group of reports; 0 if it is one. `layouts`
-    are kept from call to call; at first they are all −1.
+    """Return the reason why a UDP payload is no group of reports, as a number.
+
+    Args:
+        data: Bytes, uint8.
+        start: Begin of the payload.
+        end: End of the payload.
+        layouts: Cache of the layouts by instructions, kept from call to call; all −1 at the start.
+
+    Returns:
+        Number of the fault; 0: the payload is a group of reports.
     """
     if end - start < GROUP_BYTES + INDIVIDUAL_BYTES:
         return _SHORT
@@ -170,7 +178,17 @@ def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.
 
 @native
 def read_individual(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> Individual:
-    """Return the individual report at `start` of a datagram that ends at `end` and has no fault."""
+    """Return one individual report of a datagram without a fault.
+
+    Args:
+        data: Bytes, uint8.
+        start: Begin of the individual report.
+        end: End of the datagram.
+        layouts: Cache of the layouts, as for `fault_of`.
+
+    Returns:
+        Its items; −1: the report lacks the item, or the switch did not know it.
+    """
     first = word_at(data, start)
     words = first >> 16 & 0xFF
     start += INDIVIDUAL_BYTES

@@ -149,10 +149,18 @@ class FrameCheck:
     def of(
         self, rows: NDArray[np.uint8], *, source: int, destination: int, sequences: NDArray[np.int64]
     ) -> NDArray[np.uint64]:
-        """Return the checks (n,) of packets (n, size), whatever their `check` says.
+        """Return the checks of packets, whatever their field `check` holds.
 
-        `sequences` are the 64-bit numbers (n,) of which the headers have the lower half, so that a packet of one round
-        of the 32 bits is none of another.
+        Args:
+            rows: Packets from the transport's header on, uint8 (n, size).
+            source: IPv4 address of the sender, as a 32-bit number.
+            destination: IPv4 address of the receiver, as a 32-bit number.
+            sequences: 64-bit sequence numbers (n,), of which the headers have the lower half. So packets of different
+                rounds
+                of the 32 bits have different checks.
+
+        Returns:
+            Checks, uint64 (n,).
         """
         digests = []
         for row, high in zip(np.ascontiguousarray(rows), (sequences >> 32).tolist(), strict=True):
@@ -165,7 +173,17 @@ class FrameCheck:
     def seal(
         self, rows: NDArray[np.uint8], *, source: int, destination: int, sequences: NDArray[np.int64]
     ) -> NDArray[np.uint8]:
-        """Write the checks into the packets; returns them."""
+        """Write the checks into packets, in place.
+
+        Args:
+            rows: Packets from the transport's header on, uint8 (n, size).
+            source: IPv4 address of the sender, as a 32-bit number.
+            destination: IPv4 address of the receiver, as a 32-bit number.
+            sequences: 64-bit sequence numbers (n,), of which the headers have the lower half.
+
+        Returns:
+            `rows`.
+        """
         checks = self.of(rows, source=source, destination=destination, sequences=sequences)
         rows[:, _CHECK_AT:HEADER_BYTES] = checks.astype(">u8").view(np.uint8).reshape(len(rows), _CHECK_BYTES)
         return rows

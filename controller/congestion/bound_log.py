@@ -63,10 +63,19 @@ def summary(told: Sequence[Promise]) -> list[str]:
 def window_advice(
     topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
 ) -> str:
-    """Return advice on a window, if the queues on a job's paths allow it less than it requests, even without other
-    jobs.
+    """Return advice on a window, if the queues on a job's paths allow less than it requests, even without other jobs.
 
-    The advice is a window with as many rounds of exponents as that window has before each sum; "" if none is needed.
+    The advised window has as many rounds of exponents as that window has before each sum.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        plan: Plan of the job.
+        probes: Telemetry's probes.
+        options: Options of congestion control.
+
+    Returns:
+        The advice as text; empty if none is needed.
     """
     allowed = window_alone(topology, routes, plan, probes, options)
     if allowed == plan.spec.window:

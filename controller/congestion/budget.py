@@ -216,7 +216,18 @@ def _declared_share(crossing: CrossTraffic, frame_bytes: int, rate_bps: int) -> 
 def window_alone(
     topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
 ) -> int:
-    """Return the most rounds that a job may have in the network where no other job is there."""
+    """Return the window that a job may have in a network without other jobs.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        plan: Plan of the job.
+        probes: Telemetry's probes.
+        options: Options of congestion control.
+
+    Returns:
+        Window in rounds, at most the one that the job requests.
+    """
     if not options.windows_obeyed:
         return plan.spec.window
     budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
@@ -560,10 +571,16 @@ def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -
 def probes_on(
     routes: Routes, probes: Iterable[Probe], options: CongestionOptions, full: Collection[Endpoint] = ()
 ) -> Mapping[Endpoint, ProbeTraffic]:
-    """Return the probes that cross each link.
+    """Return the traffic of probes on each link that they cross.
 
-    Each probe that may cross it counts as often as it is sent while one gets through it. Queues hold at most Q* packets
-    each, and those of `full` links as many as their buffers do.
+    Each probe that may cross a link counts as often as it is sent while one gets through it.
+
+    Args:
+        routes: Routes of the fabric.
+        probes: Telemetry's probes.
+        options: Options of congestion control, with the period of probes and the bound Q* that queues are taken to
+            hold.
+        full: Links whose queues are taken to hold as many packets as their buffers do.
     """
     topology, found = routes.topology, dict[Endpoint, ProbeTraffic]()
     frame_bytes, period_ns = largest_frame_bytes(topology, options), options.probe_period_ns
@@ -587,11 +604,17 @@ def _longest_wait_ns(cable: Link, is_full: bool, options: CongestionOptions, fra
 
 
 def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: int) -> int:
-    """Return the longest time in ns that a packet and its acknowledgement can be in the network, whatever other
-    traffic there is.
+    """Return the longest time in ns that a packet and its acknowledgement can be in the network, whatever other traffic
+    there
+    is.
 
-    Every queue on the way is taken as full, of the largest frames (`frame_bytes`); the time that hosts take to answer
-    is not included.
+    Every queue on the way is taken as full. The time that hosts take to answer is not included.
+
+    Args:
+        routes: Routes of the fabric.
+        source: Host that sends the packet.
+        destination: Host that sends the acknowledgement.
+        frame_bytes: Length of the largest frames, which fill the queues.
     """
     total_ns = 0.0
     for way in ((source, destination), (destination, source)):

@@ -210,8 +210,15 @@ class CrossTraffic:
 def with_undeclared(
     crossing: CrossTraffic | None, rate_bps: float, frame_bytes: int, inlets: Iterable[Endpoint]
 ) -> CrossTraffic:
-    """Return a link's cross traffic plus undeclared traffic detected there, whose bursts are unknown and assumed
-    minimal.
+    """Return a link's cross traffic plus undeclared traffic that telemetry detected there.
+
+    The bursts of undeclared traffic are unknown and assumed minimal.
+
+    Args:
+        crossing: Declared cross traffic; None: there is none.
+        rate_bps: Rate of the undeclared traffic, in bit/s.
+        frame_bytes: Length of its frames.
+        inlets: Links by which it may enter the switch that sends on this link.
     """
     packets_per_second = rate_bps / (8 * frame_bytes)
     curve = TokenBucket(1.0, packets_per_second)

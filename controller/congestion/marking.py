@@ -121,10 +121,19 @@ def policer_entries(
 ) -> list[Item]:
     """Return entries that limit the traffic of hosts into a switch, for any DSCP.
 
-    Control traffic gets a small rate and no messages; workers' messages get the rate of their windows (None: no
-    windows). The host of a parameter server answers all its children and has no window. Messages in a class that no job
-    of the host has are dropped. Ports in `cleared` have INT's mark removed from incoming packets. `fetches` are the
-    packets of rounds that hosts of moved jobs fetch from each other, by job and link; workers may send them at once.
+    Control traffic gets a small rate and no messages; workers' messages get the rate of their windows. The host of a
+    parameter server answers all its children and has no window. Messages in a class that no job of the host has are
+    dropped.
+
+    Args:
+        topology: The fabric.
+        switch: Name of the switch.
+        plans: Plans of the running jobs.
+        windows: Window of each link, in rounds; None: no windows.
+        cleared: Ports whose incoming packets lose INT's mark.
+        fetches: Packets of rounds that hosts of moved jobs fetch from each other, by job and link; workers may send
+            them
+            at once.
     """
     plans = tuple(plans)
     write = _metered if topology.switch(switch).target.meters else _priced
@@ -168,7 +177,13 @@ def marked_states(
 ) -> Mapping[str, SwitchState]:
     """Return every switch's state, with the entries of this module added.
 
-    `fetches` are the packets of rounds that hosts fetch from each other, by job and link.
+    Args:
+        topology: The fabric.
+        states: State of each switch, by name.
+        budgets: Budget of each switch port's queue.
+        plans: Plans of the running jobs.
+        options: Options of congestion control.
+        fetches: Packets of rounds that hosts fetch from each other, by job and link.
     """
     plans = tuple(plans)
     obeyed = options.windows_obeyed

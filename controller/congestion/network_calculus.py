@@ -115,6 +115,13 @@ def marked_backlog(
     """Return the backlog in packets, K + ΣW + Σw + σ + R·T: theorem 3 of docs/queue-bounds.md.
 
     Packets that find K or more in the queue carry the window w in place of W, and Σw ≤ `marked_windows`.
+
+    Args:
+        threshold: K, the depth in packets from which on packets are marked.
+        windows: ΣW, the sum of the windows without marks, in packets.
+        congested_windows: Σw, the sum of the windows with marks, in packets.
+        arrival: Arrival curve of flows without windows, with the burst σ, in packets.
+        service: Service curve of the link, with the rate R and the latency T.
     """
     return threshold + windows + congested_windows + arrival.burst + service.blocked
 

@@ -115,8 +115,13 @@ class ProbeTraffic:
     """Length of the longest frame, on this link."""
 
     def plus(self, count: int, rate: float, late_s: float, frame_bytes: int) -> ProbeTraffic:
-        """Return this traffic and another probe of `rate` bytes per second, whose earlier queues delay it by at most
-        `late_s`.
+        """Return this traffic and another probe.
+
+        Args:
+            count: Number of that probe that may be in the queue at once.
+            rate: Its rate in bytes per second.
+            late_s: Maximum delay by the queues before this link, in s.
+            frame_bytes: Length of its frame on this link.
         """
         late = self.late + output_curve(TokenBucket(0.0, rate), late_s)
         return ProbeTraffic(self.count + count, late, max(self.largest_bytes, frame_bytes))
@@ -405,6 +410,13 @@ def pacing_gap_ns(flows: int, service: RateLatency, share: float = 0.0) -> int:
 
 
 def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:
-    """Return the number of packets that the inlets of cross traffic can bring while this link sends its largest."""
+    """Return the number of packets that the inlets of cross traffic can bring while a link sends its largest one.
+
+    Args:
+        topology: The fabric.
+        link: The link.
+        crossing: Its cross traffic.
+        frame_bytes: Length of the largest frame of the link.
+    """
     rate_bps = sum(topology.link_at(end).rate_bps for end in crossing.inlets)
     return rate_bps / topology.link_at(link).rate_bps * frame_bytes / crossing.smallest_bytes

@@ -87,8 +87,13 @@ class Undeclared:
     ) -> None:
         """Create the estimator.
 
-        `watching` configures switches' own reports, whose amount is unknown. Hosts silent for `lease_ns` are not waited
-        for.
+        Args:
+            topology: The fabric.
+            routes: Its routes.
+            links: State of the links by telemetry.
+            options: Options of congestion control, with the declared traffic.
+            watching: Configuration of switches' own reports, whose amount is unknown; None: there are none.
+            lease_ns: Time of silence after which a host is not waited for, in ns; None: hosts have no leases.
         """
         self._topology = topology
         self._links = links

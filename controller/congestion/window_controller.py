@@ -148,10 +148,17 @@ class WindowController:
         now_ns: int,
         fetches: Mapping[int, Mapping[Endpoint, int]] = MappingProxyType({}),
     ) -> list[JobPlan]:
-        """Update the running jobs; return the paced ones whose hosts need another pacing than their plan's.
+        """Update the running jobs. A job whose number or generation is new gets its pacing with its plan.
 
-        A job's number and generation show whether it is new: then its pacing is sent with its plan. `fetches` are the
-        packets of rounds that hosts of moved jobs fetch from each other, by job and link.
+        Args:
+            routes: Routes of the fabric.
+            plans: Plans of all running jobs.
+            probes: Telemetry's probes.
+            now_ns: Present time, in ns.
+            fetches: Packets of rounds that hosts of moved jobs fetch from each other, by job and link.
+
+        Returns:
+            Plans with new pacing, for paced jobs whose hosts need another pacing than their plan's.
         """
         plans, probes = tuple(plans), tuple(probes)
         laid = (

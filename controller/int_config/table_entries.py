@@ -124,8 +124,16 @@ def _max_stack_words(flows: WatchedFlows, presence: Presence, kind: Target) -> i
 
 
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> SwitchState:
-    """Return a switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support
-    them.
+    """Return a switch's telemetry entries, which do not depend on its jobs.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        switch: Name of the switch.
+        watching: Configuration of INT.
+
+    Raises:
+        PlanError: The switch's target does not support them.
     """
     node = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
@@ -138,13 +146,28 @@ def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntCo
 
 
 def report_port(topology: Topology, routes: Routes, switch: str, collector: str) -> int:
-    """Return the port that a switch's own reports leave by: of equally near ones each is used by some switches."""
+    """Return the port through which a switch sends its own reports; each of several equally near ones serves some
+    switches.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        switch: Name of the switch.
+        collector: Host that collects the reports.
+    """
     nearest = routes.next_hops(switch, collector)
     return nearest[topology.switch(switch).device_id % len(nearest)]
 
 
 def report_shares(topology: Topology, routes: Routes, switch: str, collector: str) -> Mapping[Endpoint, float]:
-    """Share of a switch's own reports on each link; empty without a path to the collector."""
+    """Return the share of a switch's own reports on each link; empty without a path to the collector.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        switch: Name of the switch.
+        collector: Host that collects the reports.
+    """
     if not routes.reaches(switch, collector):
         return {}
     first = Endpoint(switch, report_port(topology, routes, switch, collector))

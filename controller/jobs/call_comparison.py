@@ -27,7 +27,17 @@ class CallComparison:
         self._asked_by = 0
 
     def receive(self, rank: int, calls: Calls, now_ns: int, *, asks: bool) -> bool:
-        """Handle a worker's calls. Return True if the other workers are to be asked for theirs now."""
+        """Record a worker's calls.
+
+        Args:
+            rank: Rank of the worker.
+            calls: Its calls.
+            now_ns: Present time, in ns.
+            asks: True if the worker requests a comparison; False if it answers one.
+
+        Returns:
+            True if the other workers are to be asked for their calls now.
+        """
         begins = asks and self._begun_ns is None
         if begins:
             self._begun_ns, self._asked_by = now_ns, rank

@@ -41,7 +41,14 @@ class WorkerProgress:
         return max(self.average, *self.last)
 
     def report(self, rounds: int, now_ns: int, waiting: bool, average_ns: int) -> None:
-        """`average_ns`: T of telemetry's averages."""
+        """Record one report of the worker.
+
+        Args:
+            rounds: Rounds that it has completed.
+            now_ns: Present time, in ns.
+            waiting: True if it waits for more rounds, False while it computes.
+            average_ns: Time constant of telemetry's averages, in ns.
+        """
         if (elapsed_ns := now_ns - self.reported_ns) > 0:
             rate = 1e9 * (rounds - self.rounds) / elapsed_ns
             self.average += (rate - self.average) * min(elapsed_ns, average_ns) / average_ns

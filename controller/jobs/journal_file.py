@@ -190,7 +190,14 @@ def read_changes(data: bytes, where: str) -> tuple[list[tuple[str, str, Any]], i
 
 
 def change_line(number: int, kind: str, key: str, value: Any) -> bytes:
-    """Return the line of one change: number, length, CRC-32 and JSON, with its newline."""
+    """Return the line of one change: number, length, CRC-32 and JSON, with its newline.
+
+    Args:
+        number: Number of the line in the file, from 1.
+        kind: Kind of the changed record.
+        key: Key of the record within its kind.
+        value: New value, which JSON can represent.
+    """
     content = json.dumps({kind: {key: value}}, separators=(",", ":"), ensure_ascii=False).encode()
     return b"%d %d %08x %s\n" % (number, len(content), _crc(number, content), content)
 

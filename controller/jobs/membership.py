@@ -42,12 +42,19 @@ class JobMembers:
         self._paths = paths
 
     def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
-        """Handle a heartbeat: its host is alive. A worker's also has its completed rounds and whether it waits for
-        more.
+        """Handle a heartbeat: its host is alive. A worker's also has its progress.
 
-        A worker does not wait while it computes. Its lease begins with the first heartbeat. From two of a worker's
-        heartbeats the controller knows the job's speed, so that the job's own traffic is not taken for others' in a new
-        placement, and whether it is stuck (`Options.stuck_ns`). A host that is no longer a member is notified.
+        A worker's lease begins with the first heartbeat. From two of a worker's heartbeats the controller knows the
+        job's
+        speed, so that the job's own traffic is not taken for others' in a new placement, and whether it is stuck
+        (`Options.stuck_ns`). A host that is no longer a member is notified.
+
+        Args:
+            job: Number of the job.
+            host: Name of the host.
+            rounds: Rounds that a worker has completed.
+            now_ns: Present time, in ns.
+            waiting: True if a worker waits for more rounds, False while it computes.
 
         Raises:
             ControllerError: The host was never a member of the job.
@@ -90,8 +97,14 @@ class JobMembers:
         self._jobs.journal.change(job)
 
     def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
-        """Handle a host's failure: the job's policy lets the others go on without it, or aborts the job with the
+        """Handle a host's failure: the job's policy lets the others continue without it, or aborts the job with the
         reason.
+
+        Args:
+            job: Number of the job.
+            host: Name of the host.
+            why: Reason, for people.
+            now_ns: Present time, in ns.
 
         Raises:
             ControllerError: The host was never a member of the job.

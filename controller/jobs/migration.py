@@ -131,10 +131,24 @@ class Move:
         retry_ns: int = 50_000_000,
         patience_ns: int | None = None,
     ) -> None:
-        """`generation` is the one being left. Hosts that have not answered a Pause, or confirmed a Resume, within
-        `patience_ns` are given up as lost; None: never.
+        """Begin a move by pausing all hosts.
 
         A host that is lost must not come back to this job: it may have applied rounds that the others sum again.
+
+        Args:
+            job: Number of the job.
+            generation: Generation that the job leaves.
+            workers: Addresses of its workers.
+            servers: Addresses of its parameter servers; empty if switches are the roots.
+            slots: Slots of the job in each switch.
+            now_ns: Present time, in ns.
+            retry_ns: Time after which unanswered messages are sent again, in ns.
+            patience_ns: Time after which hosts that have not answered a Pause, or confirmed a Resume, count as lost, in
+                ns;
+                None: never.
+
+        Raises:
+            MoveError: There is no worker, or a host is both worker and server.
         """
         self.job = job
         self.generation = generation

@@ -60,6 +60,15 @@ class Migrator:
         decisions: Decisions,
         options: ControllerOptions,
     ) -> None:
+        """Create the moves, none of which is under way.
+
+        Args:
+            jobs: Running jobs.
+            planner: Planner of placements.
+            outlook: Estimator of the traffic that jobs meet.
+            decisions: Record of decisions.
+            options: Options of the controller.
+        """
         self.options = options
         """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""
         self._jobs = jobs
@@ -85,9 +94,16 @@ class Migrator:
     # --- why a job moves ---
 
     def begin(self, number: int, now_ns: int, placement: Placement | None = None, why: str = "asked to") -> None:
-        """Begin to move a job to a placement, or to a new generation of its own one (a stuck round, a lost host).
+        """Begin to move a job; no effect on a job that is moving.
 
-        Raises PlanError when the placement is not possible; the job then stays. Does nothing while the job is moving.
+        Args:
+            number: Number of the job.
+            now_ns: Present time, in ns.
+            placement: Placement of the next generation; None: the present one, for example after a stuck round.
+            why: Reason, for people.
+
+        Raises:
+            PlanError: The placement is not possible; the job then stays.
         """
         if self._jobs[number].move is None:
             self.migrate_jointly({number: placement}, now_ns, why)
@@ -191,9 +207,13 @@ class Migrator:
     def restore(
         self, job: RunningJob, why: str, finals: Mapping[str, tuple[FinalRound, ...]] | None, now_ns: int
     ) -> None:
-        """Resume a move that was under way when the controller died.
+        """Resume a move that was under way when the controller ended.
 
-        `finals` holds the rounds that each host fetches, if the move was at its Resumes; with None it begins again.
+        Args:
+            job: The job.
+            why: Reason of the move.
+            finals: Rounds that each host fetches, if the move had reached its Resumes; None: it begins again.
+            now_ns: Present time, in ns.
         """
         job.renew = f"{why}, when the controller was restarted"
         if finals is None:
@@ -277,8 +297,15 @@ class Migrator:
             self._jobs.abort(number, str(error))
 
     def resumed(self, number: int, host: str, generation: int, now_ns: int) -> None:
-        """Record that a host goes on in this generation. A copy of an earlier confirmation changes nothing. With the
-        last one the move is over, so that whatever comes next begins another.
+        """Record that a host continues in a generation. Copies of earlier confirmations change nothing, and the last
+        confirmation
+        ends the move.
+
+        Args:
+            number: Number of the job.
+            host: Name of the host.
+            generation: Generation that the host confirms.
+            now_ns: Present time, in ns.
         """
         job = self._jobs[number]
         if job.move is None:

@@ -76,6 +76,16 @@ class RePlacementScheduler:
         decisions: Decisions,
         now_ns: int,
     ) -> None:
+        """Create the scheduler; the first decisions are due one solve period from now.
+
+        Args:
+            jobs: Running jobs.
+            moves: Their moves.
+            planner: Planner of placements.
+            windows: Windows of all jobs.
+            decisions: Record of decisions.
+            now_ns: Present time, in ns.
+        """
         self._jobs = jobs
         self._moves = moves
         self._planner = planner

@@ -52,6 +52,15 @@ class JobRegistry(Mapping[int, RunningJob]):
         *,
         contains_failures: bool = False,
     ) -> None:
+        """Create the registry without jobs.
+
+        Args:
+            topology: The fabric.
+            planner: Planner of placements, whose memory the jobs share.
+            lease_ns: Time of silence after which a host's lease ends, in ns; None: no leases.
+            journal: Journal of all jobs.
+            contains_failures: True if an unexpected exception in work for one job ends that job alone.
+        """
         self.aborted: dict[int, str] = {}
         """Reasons of aborted jobs, by number."""
         self.outbox: list[Message] = []

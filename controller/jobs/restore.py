@@ -25,6 +25,13 @@ def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves:
 
     Jobs that are impossible on the planner's routes are restored all the same, and `Migrator.follow` moves them.
 
+    Args:
+        topology: The fabric.
+        planner: Planner of placements, which receives the jobs' memory and histories.
+        jobs: Registry with the journal, which receives the jobs.
+        moves: Their moves.
+        now_ns: Present time, in ns.
+
     Raises:
         JournalError: A record does not fit this fabric.
     """

@@ -59,7 +59,14 @@ class Entry:
 
 
 def entry(table: str, match: Mapping[str, FieldValue], *calls: ActionSpec, priority: int = 0) -> Entry:
-    """Return a table entry; fields and calls are put in their canonical order."""
+    """Return a table entry; fields and calls are put in their canonical order.
+
+    Args:
+        table: Name of the table.
+        match: Value of each matched field, by name.
+        *calls: Action of the entry; several for an action selector's one-shot group.
+        priority: Priority, larger first; 0 in tables without priorities.
+    """
     ordered = tuple(sorted(calls, key=lambda c: (c.action, c.args)))
     return Entry(table, tuple(sorted(match.items())), ordered, priority=priority)
 

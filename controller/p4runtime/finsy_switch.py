@@ -95,7 +95,14 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
 
 
 def new_switch(name: str, address: str, options: fy.SwitchOptions, loading: Loading) -> FinsySwitch:
-    """Make a switch that is not open yet. All switches share the schemas of their programs."""
+    """Create a switch that is not open yet. All switches share the schemas of their programs.
+
+    Args:
+        name: Name of the switch.
+        address: Address of its P4Runtime server.
+        options: finsy's options of the session.
+        loading: Program that the session loads, with its owner.
+    """
     quiet_finsy()
     with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
         switch = FinsySwitch(name, address, options)
@@ -109,7 +116,14 @@ def quiet_finsy() -> None:
 
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:
-    """Return the error that stopped finsy, as one of this package's; None means that its stream broke."""
+    """Return the error that stopped finsy, as one of this package's.
+
+    Args:
+        error: finsy's error; None: its stream broke.
+        switch: Name of the switch.
+        address: Address of its P4Runtime server.
+        asked: Requested operation, such as "connect" or "write".
+    """
     context = (switch, address, asked)
     match error:
         case None:

@@ -36,6 +36,14 @@ class Switches:
     """All switches of one fabric, by name. `sessions` must be open; the caller that opened them closes them."""
 
     def __init__(self, sessions: Mapping[str, SwitchSession], lease_ns: int | None, retry_ns: int, now_ns: int) -> None:
+        """Create the state of all switches, none of which is lost.
+
+        Args:
+            sessions: Open session of each switch, by name.
+            lease_ns: Time after which a switch with a broken session counts as lost, in ns; None: never.
+            retry_ns: Time after which a refused write is tried again, in ns.
+            now_ns: Present time, in ns.
+        """
         self.sessions = sessions
         self.lost: frozenset[str] = frozenset()
         self.troubles: dict[str, ControllerError] = {}

@@ -30,7 +30,14 @@ Shares = Mapping[Endpoint, float]
 
 
 def route_items(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
-    """Return entries of a switch that send packets to a destination by these ports, one for each flow."""
+    """Return entries of a switch that send packets to a destination through these ports, one port for each flow.
+
+    Args:
+        topology: The fabric.
+        switch: Name of the switch.
+        destination: Host or switch whose address is routed.
+        ports: Equal next ports.
+    """
     if topology.switch(switch).target.one_shot:
         return [_one_shot_route(topology, switch, destination, ports)]
     # a member is its port; a number's meaning never changes, so a replacement misdirects no packet
@@ -44,7 +51,14 @@ def route_items(topology: Topology, switch: str, destination: Node, ports: Seque
 
 
 def copy_port(routes: Routes, switch: str, child: str, turn: int) -> int:
-    """Return the port by which a switch sends a result to its child number `turn`: children use equal ports in turn."""
+    """Return the port through which a switch sends a result to a child; children use equal ports in turn.
+
+    Args:
+        routes: Routes of the fabric.
+        switch: Name of the switch.
+        child: Name of the child, a host or a switch.
+        turn: Number of the child among the switch's children.
+    """
     ports = routes.next_hops(switch, child)
     return ports[turn % len(ports)]
 
@@ -57,7 +71,22 @@ def message_way(routes: Routes, source: str, destination: str) -> Shares:
 
 
 def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, int]) -> Shares:
-    """Return the same of UDP datagrams from a port of the source to one of the destination."""
+    """Return the links of the path of UDP datagrams between two nodes.
+
+    Args:
+        routes: Routes of the fabric.
+        source: Name of the sending node.
+        destination: Name of the receiving node.
+        ports: UDP source and destination port.
+
+    Returns:
+        Links in the order of the path, each with the share 1. If the choice of a switch on the path is unknown: all
+            links
+        that the datagrams may take, with their probabilities.
+
+    Raises:
+        TopologyError: There is no path.
+    """
     known = _WAYS.setdefault(routes, {})
     if (way := known.get((source, destination, ports))) is None:
         links = _links(routes, source, source, destination, ports)
@@ -67,7 +96,14 @@ def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, in
 
 
 def result_way(routes: Routes, node: str, child: str, turn: int) -> Shares:
-    """Return the same of the results of a tree's node for its child that is number `turn`."""
+    """Return the links of the path of results from a node of a tree to its child, in the form that `flow_way` has.
+
+    Args:
+        routes: Routes of the fabric.
+        node: Name of the node, a switch or a parameter server's host.
+        child: Name of the child.
+        turn: Number of the child among the node's children.
+    """
     if not routes.topology.is_switch(node) or len(routes.next_hops(node, child)) == 1:
         return message_way(routes, node, child)
     first = Endpoint(node, copy_port(routes, node, child, turn))

@@ -50,11 +50,19 @@ def better_alone(
     expected: Callable[[Problem, Placement], Expected],
     scene: Callable[[], Sequence[RunningAggregation]] | None = None,
 ) -> Improvement | None:
-    """Return the improvement by the placement that `place` finds, if there is one.
+    """Return the improvement by the placement that `place` finds, or None.
 
-    It must be faster by more than the share `gain`, by the last of these readings, and be acceptable for the jobs of
-    the `scene`, of which this one is the first; the scene is evaluated only for a faster placement. The result says how
-    many earlier readings agree. Raises the exceptions of `place`.
+    It must be faster by more than the share `gain`, by the last reading, and be acceptable for the jobs of the scene.
+    The
+    result says how many earlier readings agree.
+
+    Args:
+        place: Strategy that finds a placement; its exceptions pass through.
+        current: Present placement of the job.
+        problems: Placement problem of the job by each reading, oldest first.
+        gain: Share of the predicted time of a step that the move must save, 0…1.
+        expected: Predicts the time of a step of a placement.
+        scene: Returns all running jobs, this one first; called only for a faster placement. None: there are no others.
     """
     proposed = place(problems[-1])
     if proposed == current:
@@ -82,9 +90,21 @@ def better_jointly(
     gain: float,
     visits: float = VISITS,
 ) -> dict[int, Improvement]:
-    """Return the same for all jobs together, by their places in each reading's scene: of those that should move, and
-    of those that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises
-    PlacementError where some cannot be looked at together. The search ends after as many `visits` of links.
+    """Return the improvements of all jobs together.
+
+    Jobs that stay are included, since their steps get longer or shorter by the moves of others.
+
+    Args:
+        place: Strategy that finds a placement.
+        scenes: All running jobs by each reading, oldest first.
+        gain: Share of the predicted time that a move must save, 0…1.
+        visits: Number of visits of links after which the search ends.
+
+    Returns:
+        Improvement of each job, by its place in the scenes; empty if none should move.
+
+    Raises:
+        PlacementError: Some jobs cannot be evaluated together.
     """
     placements = better_together(scenes[-1], place, gain, visits)
     if not placements:

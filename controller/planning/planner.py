@@ -197,11 +197,20 @@ class Planner:
         gain: float,
         beside: Sequence[tuple[JobPlan, tuple[str, ...]]] = (),
     ) -> Callable[[], Improvement | None]:
-        """Return a function, which may run in another thread, that looks for a better placement.
+        """Return a function that looks for a better placement of a job; it may run in another thread.
 
-        Its result is the strategy's placement by the last of these readings, if that is predicted to be faster than the
-        plan's by more than the share `gain`, and acceptable for the jobs `beside` it that can stay. It says how many
-        earlier readings agree. The function raises PlacementError if the strategy finds no placement.
+        Its result is the strategy's placement by the last reading, if that is predicted to be faster than the plan's by
+        more
+        than the share `gain`, and acceptable for the jobs beside it that can stay; otherwise None. It says how many
+        earlier
+        readings agree. The function raises PlacementError if the strategy finds no placement.
+
+        Args:
+            plan: Plan of the job.
+            workers: Hosts of its workers that take part.
+            readings: Conditions of the links by telemetry, oldest first.
+            gain: Share of the predicted time of a step that the move must save, 0…1.
+            beside: Plans and workers of the other running jobs.
         """
         problems = self._problems(plan.spec, workers, readings)
         expected = partial(self.expected, plan.spec)
@@ -224,8 +233,14 @@ class Planner:
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: LinkConditions, home: Placement
     ) -> Callable[[], float]:
-        """Return a function that computes the seconds per step saved by the plan's placement compared with the job's
+        """Return a function that computes the seconds per step that the plan's placement saves, compared with the job's
         home.
+
+        Args:
+            plan: Plan of the job.
+            workers: Hosts of its workers that take part.
+            reading: Conditions of the links by telemetry.
+            home: Placement that the job returns to.
         """
         problem, here = self.problem(plan.spec, workers, reading), plan.placement
 
@@ -245,10 +260,17 @@ class Planner:
         readings: Sequence[LinkConditions],
         gain: float,
     ) -> Callable[[], dict[int, Improvement]]:
-        """Return a function like `better`'s for all running jobs and their workers together.
+        """Return a function that looks for better placements of all running jobs together, as `better` does for one.
 
         Its result is each job's improvement, by index in `plans`; empty if all should stay. It raises PlacementError if
-        some cannot be evaluated together.
+        some
+        cannot be evaluated together.
+
+        Args:
+            plans: Plan of each job, with the hosts of its workers that take part.
+            movable: True for each job that may move, in the same order.
+            readings: Conditions of the links by telemetry, oldest first.
+            gain: Share of the predicted time that a move must save, 0…1.
         """
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
@@ -263,7 +285,14 @@ class Planner:
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False
     ) -> Problem:
-        """Return the placement problem of a job; `everywhere`: as if all switches were empty."""
+        """Return the placement problem of a job.
+
+        Args:
+            spec: Specification of the job.
+            workers: Hosts of its workers that take part.
+            links: Conditions of the links by telemetry.
+            everywhere: True to treat all switches that the job may use as empty.
+        """
         room = self.memory.jobs_that_fit(spec.slots, job=spec.job)
         unreachable = self._lost | self.out_of_reach
         barred = unreachable | {name for name in room if not self.history(spec.job).may_use(name)}
@@ -317,7 +346,17 @@ class Planner:
         return self.lay(spec, placement, generation, self.memory.allot(spec.job, switches, spec.slots))
 
     def lay(self, spec: JobSpec, placement: Placement, generation: int, allotments: Mapping[str, Allotment]) -> JobPlan:
-        """Lay a job on the fabric in memory that it has. Raises PlanError where it cannot be."""
+        """Lay a job on the fabric in memory that it has.
+
+        Args:
+            spec: Specification of the job.
+            placement: Its placement.
+            generation: Generation of the plan.
+            allotments: Memory of the job in each switch, by name.
+
+        Raises:
+            PlanError: The placement is not possible.
+        """
         try:
             return job_plan(self.topology, self.routes, spec, placement, generation, allotments)
         except TopologyError as error:

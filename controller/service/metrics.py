@@ -212,7 +212,14 @@ async def serve(
     host: str = "127.0.0.1",
     heartbeats: HeartbeatReader | None = None,
 ) -> AsyncIterator[int]:
-    """Serve the page at `/metrics` in this event loop; yield the port, for port 0 a free one.
+    """Serve the page at `/metrics` in this event loop, and yield its port.
+
+    Args:
+        controller: Controller whose state the page shows.
+        clock: Returns the time on the controller's clock, in ns.
+        port: TCP port; 0: a free one.
+        host: Address to listen on.
+        heartbeats: Heartbeats received through the fabric; None: they do not use it.
 
     Raises:
         ControllerError: The port cannot be bound.

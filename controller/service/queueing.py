@@ -91,7 +91,14 @@ class Queueing:
     """The queue of one control service. `enter` and `serve` run where the controller's actions do."""
 
     def __init__(self, controller: Controller, seating: Seating, limits: Limits, admit: Admit, now_ns: int) -> None:
-        """Create the queue of the journal; `admit` admits a job whose hosts are named.
+        """Create the queue with the waiting jobs of the journal.
+
+        Args:
+            controller: The controller.
+            seating: Seats of all jobs.
+            limits: Limits of the service.
+            admit: Admits a job whose hosts are named.
+            now_ns: Present time, in ns.
 
         Raises:
             JournalError: A record cannot be read.

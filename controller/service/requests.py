@@ -154,7 +154,16 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
 def job_state(
     running: RunningJob, seats: JobSeats, waiting_for: str, ranking: pb.Ranking | None, turns: str, now_ns: int
 ) -> pb.JobState:
-    """Return the state of one job in a list of jobs."""
+    """Return the state of one job in a list of jobs.
+
+    Args:
+        running: The job.
+        seats: Its seats.
+        waiting_for: Description of what the job waits for, for people; empty if it waits for nothing.
+        ranking: Place of the job in the order of jobs; None: it has none.
+        turns: Description of its turns on shared devices, for people.
+        now_ns: Present time, in ns.
+    """
     plan, newest = running.plan, running.reports.newest
     hosts = [
         pb.HostState(
@@ -202,7 +211,15 @@ def ranking_message(order: str, ranking: Ranking | None) -> pb.Ranking | None:
 
 
 def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -> pb.Joined:
-    """Answer to a host that takes a seat."""
+    """Return the answer to a host that takes a seat.
+
+    Args:
+        host: The host.
+        seats: Seats of the job.
+        heartbeat_ns: Time between two heartbeats that the host should send, in ns.
+        heartbeats_to: IPv4 address that receives heartbeats through the fabric, as a number; 0: the stream carries
+            them.
+    """
     seat = seats.seats[host.name]
     first = next(iter(seats.stripes), None) == seats.job
     return pb.Joined(

@@ -75,10 +75,17 @@ class Seating:
         heartbeats: HeartbeatSource | None = None,
         heard: Callable[[Heartbeat], object] = lambda _: None,
     ) -> None:
-        """Create the seats.
+        """Create the seats of the journal's jobs.
 
-        `heartbeats` is the source of heartbeats through the fabric (None: hosts' streams bring them); `heard` is called
-        with each of those.
+        Args:
+            controller: The controller.
+            runner: Runs the controller's actions.
+            limits: Limits of the service.
+            heartbeats: Source of heartbeats through the fabric; None: hosts' streams carry them.
+            heard: Called with each heartbeat from that source.
+
+        Raises:
+            JournalError: The seats of a job are malformed.
         """
         self._heard = heard
         self.jobs: dict[int, JobSeats] = {}

@@ -57,6 +57,12 @@ class TurnKeeper:
     def attend(self, job: int, host: str, device: str, send: Send) -> Attendant:
         """Add a worker, in place of an earlier stream of it.
 
+        Args:
+            job: Number of the job.
+            host: Host of the worker.
+            device: Name of the device on the host; empty: the host has one.
+            send: Sends a message to the worker.
+
         Raises:
             PlanError: The device's name is too long.
         """

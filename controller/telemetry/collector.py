@@ -188,7 +188,15 @@ class ReportCollector:
         count: int,
         now_ns: int,
     ) -> None:
-        """Process the first `count` datagrams, which lie in `data` at these places."""
+        """Process datagrams that lie in one buffer.
+
+        Args:
+            data: The buffer, uint8.
+            starts: Place of each datagram in `data`, int64.
+            lengths: Length of each datagram in bytes, int64.
+            count: Number of datagrams, at most the length of `starts`.
+            now_ns: Present time, in ns.
+        """
         read_reports(
             data.ctypes.data,
             data.size,

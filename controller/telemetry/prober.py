@@ -34,6 +34,16 @@ class Prober:
         lease_ns: int | None,
         now_ns: int,
     ) -> None:
+        """Plan probes over all links of the routes; the first are due now.
+
+        Args:
+            topology: The fabric.
+            routes: Its routes.
+            sessions: Open session of each switch, by name.
+            links: State of the links, which receives the readings, with the period of probes.
+            lease_ns: Lease of links whose probes do not return, in ns; None: links are never lost.
+            now_ns: Present time, in ns.
+        """
         self.period_ns = links.period_ns
         self.link_watch = LinkWatch(topology, lease_ns, now_ns)
         self._due_ns = now_ns

@@ -35,8 +35,16 @@ class ReportSocket:
     def __init__(
         self, collector: ReportCollector, port: int, host: str = "127.0.0.1", bound: socket.socket | None = None
     ) -> None:
-        """Port 0: any that is free. A socket that is `bound` already, in another network namespace say, is taken over.
-        Raises ControllerError for a port that cannot be had.
+        """Open a UDP socket for reports.
+
+        Args:
+            collector: Collector that receives them.
+            port: UDP port; 0: any free one.
+            host: Address to bind to.
+            bound: Bound socket to use instead, for example of another network namespace; it is closed on exit.
+
+        Raises:
+            ControllerError: The port cannot be bound.
         """
         self._collector = collector
         self._rows = np.zeros((BATCH, _SLOT_BYTES), np.uint8)

@@ -106,9 +106,19 @@ class LiveEngine(Engine):
     def open_tap(
         self, host: int, port: int, rings: TapRings, *, bell: int, priority: int, key_at: int, key: int
     ) -> int:
-        """Let a process send by a host's NIC, and receive the frames that have the 16 bits `key` at `key_at`.
+        """Let a process send by a host's NIC, and receive the frames that match a key.
 
-        Returns the tap's number. `bell` is an eventfd that is written when frames have come.
+        Args:
+            host: Index of the host.
+            port: Index of the NIC's port.
+            rings: Memory shared with the process.
+            bell: File descriptor of an eventfd that is written when frames have arrived.
+            priority: Priority of the frames that the process sends.
+            key_at: Place in the frame of the 16 bits that select received frames.
+            key: Value of these bits.
+
+        Returns:
+            Number of the tap, for `close_tap`.
         """
         fields = {
             "open": 1,

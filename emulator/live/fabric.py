@@ -52,7 +52,22 @@ class WallClockFabric(Fabric):
         self._live.close()
 
     def open_tap(self, host: str, rings: TapRings, *, bell: int, priority: int, key_at: int, key: int) -> int:
-        """Link a process to a host's first NIC; see `LiveEngine.open_tap`. Raises FabricError for an unknown host."""
+        """Link a process to a host's first NIC.
+
+        Args:
+            host: Name of the host.
+            rings: Memory shared with the process.
+            bell: File descriptor of an eventfd that is written when frames have arrived.
+            priority: Priority of the frames that the process sends.
+            key_at: Place in the frame of the 16 bits that select received frames.
+            key: Value of these bits.
+
+        Returns:
+            Number of the tap, for `close_tap`.
+
+        Raises:
+            FabricError: The host is unknown.
+        """
         port = self._nodes.port((host, 0))
         index = self._nodes.host(host).index
         return self._live.open_tap(index, port, rings, bell=bell, priority=priority, key_at=key_at, key=key)

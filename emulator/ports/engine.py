@@ -141,10 +141,16 @@ class WireEngine(Engine):
         self.loop.nic_of, self.loop.polls = self._nic_of.ctypes.data, self._polls.ctypes.data
 
     def begin_capture(self, interface: int, direction: str, descriptor: int, size: int) -> Any:
-        """Write the frames that an interface (by index) receives ("in") or sends ("out") to an open file of `size`
-        bytes.
+        """Write the frames of an interface to a file.
 
-        Returns the capture's record, which lasts as long as the engine.
+        Args:
+            interface: Index of the interface.
+            direction: "in" for received frames, "out" for sent ones.
+            descriptor: Descriptor of the open file.
+            size: Present length of the file in bytes.
+
+        Returns:
+            Record of the capture, which lasts as long as the engine.
         """
         capture = np.zeros(1, memory.CAPTURE)
         capture[0]["descriptor"], capture[0]["size"] = descriptor, size

@@ -67,11 +67,17 @@ class WiredSwitch:
     def __init__(
         self, switch: Switch, interfaces: Mapping[int, str], capture: Path | None = None, *, ring: bool = True
     ) -> None:
-        """`interfaces` are names by port; ports that the switch lacks are added. With `capture`, what each interface
-        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder. `ring=False` receives and
-        sends by system calls alone, as where memory for the rings cannot be had.
+        """Open the interfaces and join the switch to them; the packet loop starts on entry.
 
-        Raises PortError for an interface that is not there, is named twice, or may not be opened.
+        Args:
+            switch: The switch.
+            interfaces: Name of each port's network interface; ports that the switch lacks are added.
+            capture: Folder for `NAME_in.pcap` and `NAME_out.pcap`, which receive the frames of each interface; None: no
+                capture.
+            ring: False to receive and send by system calls alone, for example without memory for the rings.
+
+        Raises:
+            PortError: An interface does not exist, is named twice, or may not be opened.
         """
         self.switch = switch
         self.on_failure: Callable[[], None] | None = None

@@ -116,7 +116,17 @@ class Engine:
     # --- topology -------------------------------------------------------------------------------------------------
 
     def add_port(self, kind: int, node: int, number: int, key: int = 0) -> int:
-        """Return a port without a link: infinite rate, unlimited queues."""
+        """Add a port without a link, with an infinite rate and unlimited queues.
+
+        Args:
+            kind: Kind of the node, such as `memory.NODE_HOST`.
+            node: Index of the node among those of its kind.
+            number: Number of the port at its node.
+            key: Key of the drawn faults of its link, and start value of its digest of frames.
+
+        Returns:
+            Index of the port.
+        """
         with self.lock:
             index = self.ports.append(kind=kind, node=node, number=number, peer=NONE, up=1, key=key, digest=key)
             for _ in range(PRIORITIES):
@@ -172,7 +182,14 @@ class Engine:
     def limit_queue(
         self, port: int, priority: int, packets: int | EllipsisType | None, size: int | EllipsisType | None
     ) -> None:
-        """Set the depth of a queue in packets and bytes. None: unlimited; `...`: as it is."""
+        """Set the depth of one queue. Each limit is a number, None for unlimited, or `...` for no change.
+
+        Args:
+            port: Index of the port.
+            priority: Priority of the queue.
+            packets: Maximum number of packets.
+            size: Maximum number of bytes.
+        """
         queue = self.queues.data[port * PRIORITIES + priority]
         for name, limit in (("limit_packets", packets), ("limit_bytes", size)):
             if not isinstance(limit, EllipsisType):
@@ -215,7 +232,14 @@ class Engine:
         self.send_of_flow(NONE, port, frames, priority)
 
     def send_of_flow(self, flow: int, port: int, frames: NDArray[np.uint8], priority: int) -> None:
-        """Send frames of a flow as `send` does; NONE: of no flow."""
+        """Put frames into a port's queue now, and count them as a flow's.
+
+        Args:
+            flow: Index of the flow; NONE: no flow.
+            port: Index of the port.
+            frames: Frames of equal length, uint8 (n, size).
+            priority: Priority of the queue.
+        """
         with self.lock:
             world = self.world
             world.port, world.priority, world.flow, world.done, world.lengths = port, priority, flow, 0, 0
@@ -326,7 +350,18 @@ class Engine:
     def process(
         self, switch: int, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
     ) -> DrainResult:
-        """Run frames through one switch without links or time; return the frames that leave in the last repetition."""
+        """Run frames through one switch, without links or time.
+
+        Args:
+            switch: Index of the switch.
+            frames: Frames, each padded to the longest, uint8 (n, size).
+            lengths: Length of each frame in bytes, int64 (n,).
+            ports: Ingress port of each frame, int64 (n,).
+            repeat: Number of times that all frames are run.
+
+        Returns:
+            Frames that leave the switch in the last repetition.
+        """
         with self.lock:
             self._switches[0] = switch
             self._arguments(count=len(frames), size=frames.shape[1], repeat=repeat, done=0, keep=0)

@@ -31,7 +31,13 @@ class PackedKey:
 
 
 def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> PackedKey:
-    """Pack a match and its priority into a row.
+    """Pack a match and its priority into the key of a row.
+
+    Args:
+        schema: Schema of the table.
+        layout: Layout of its rows.
+        match: A match for each field of the key, in the order of the schema.
+        priority: Priority, larger first; 0 in tables whose key needs none.
 
     Raises:
         InvalidEntry: The match or the priority does not fit the table.

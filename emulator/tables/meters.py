@@ -103,7 +103,15 @@ class MeterArray:
     """An indirect meter array."""
 
     def __init__(self, name: str, size: int, unit: str, memory: MemoryBlock, offset: int) -> None:
-        """Its cells begin at `offset` of the state's memory."""
+        """Create the view of an array whose cells a program's state holds.
+
+        Args:
+            name: Name of the array.
+            size: Number of meters.
+            unit: Unit of rates and bursts, "bytes" or "packets".
+            memory: Memory of the program's state.
+            offset: Place of the first cell in `memory`, in bytes.
+        """
         self.name = name
         self.size = size
         self.unit = unit

@@ -55,7 +55,18 @@ class Table:
         retired: RetiredMemory,
         clock: Callable[[], int],
     ) -> None:
-        """Create a table; `clock` returns the switch's time in microseconds."""
+        """Create a table with its constant entries.
+
+        Args:
+            schema: Schema of the table.
+            layout: Layout of its rows.
+            actions: Schemas of the program's actions, by name.
+            root: Address of the word through which packets find the table's index.
+            profile: Action profile of the table; None: entries have their own actions.
+            const_entries: Entries of the program, with their keys.
+            retired: Memory that packets may still read, which is freed later.
+            clock: Returns the switch's time in microseconds.
+        """
         self.schema = schema
         self._layout = layout
         self._actions = actions
@@ -296,11 +307,17 @@ class Table:
         return packets, octets
 
     def set_counter(self, match: Sequence[Match] | None, packets: int, octets: int, priority: int = 0) -> None:
-        """Set the direct counter of an entry, or of the default for None.
+        """Set the direct counter of an entry.
+
+        Args:
+            match: Match of the entry; None: the default entry.
+            packets: Number of packets.
+            octets: Number of bytes.
+            priority: Priority of the entry.
 
         Raises:
             EntryNotFound: There is no such entry.
-            InvalidEntry: The key does not fit the table.
+            InvalidEntry: The key does not fit the table, or the table has no direct counter.
         """
         cell = self._counter_cell(match, priority)
         cell[0], cell[1] = packets, octets
@@ -319,9 +336,18 @@ class Table:
     def set_notes(
         self, match: Sequence[Match] | None, content: bytes, priority: int = 0, *, counts: bool = True, hit: bool = True
     ) -> None:
-        """Bring back an entry's meter and, if told to, its counts and the time of its last hit.
+        """Restore the cell that packets write for an entry. Its meter is always restored.
 
-        Raises `EntryNotFound`, `InvalidEntry`.
+        Args:
+            match: Match of the entry; None: the default entry.
+            content: Cell, as `notes` returns it.
+            priority: Priority of the entry.
+            counts: True to restore the direct counter, too.
+            hit: True to restore the time of the last hit, too.
+
+        Raises:
+            EntryNotFound: There is no such entry.
+            InvalidEntry: The key does not fit the table.
         """
         notes = self._notes_of(match, priority)
         for wanted, start, end in ((counts, 0, HIT_AT), (hit, HIT_AT, METER_AT), (True, METER_AT, len(content))):

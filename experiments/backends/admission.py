@@ -98,7 +98,14 @@ class Admission:
         return self._agents.start(number, message, law)
 
     def spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
-        """Return the specification of a job whose sums take these rounds."""
+        """Return the specification of a job.
+
+        Args:
+            number: Number of the job on the wire.
+            job: Its participants, slots, window and traffic class.
+            server: Host of the parameter server; None: the root is a switch.
+            rounds: Rounds of one of its sums, which give the bytes of a gradient.
+        """
         return JobSpec(
             number,
             tuple(job.workers),

@@ -34,7 +34,17 @@ class _Rule:
 
 
 def size_rule(samples: int, workers: int, name: str, size_step: int) -> SizeRule:
-    """Return the rule of this name for steps of this many samples. Raises PlanError for an unknown name."""
+    """Return a new rule for batch sizes.
+
+    Args:
+        samples: Samples of a step, of all workers.
+        workers: Number of workers.
+        name: Name of the rule, "analytic" or "numeric".
+        size_step: Samples that the numeric rule moves at once; 0: its default.
+
+    Raises:
+        PlanError: The name is unknown.
+    """
     try:
         return _Rule(BatchSizeManager(samples, workers, rule=cast(RuleName, name), step=size_step or SIZE_STEP))
     except TrainingError as error:
@@ -47,7 +57,15 @@ class VirtualBatchSizes:
     def __init__(
         self, controller: Controller, control: VirtualControl, job: int, workers: Sequence[str], batch: int
     ) -> None:
-        """`workers` are the job's hosts, by rank; `batch` are the samples of a step."""
+        """Create the queries of one job.
+
+        Args:
+            controller: The controller.
+            control: Messages to the controller, with their latency.
+            job: Number of the job.
+            workers: Its hosts, by rank.
+            batch: Samples of a step, of all workers.
+        """
         self._controller = controller
         self._control = control
         self._job = job

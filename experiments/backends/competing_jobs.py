@@ -29,7 +29,14 @@ class OtherJob:
     """One of them."""
 
     def __init__(self, config: OtherJobConfig, number: int, values: int, earliest_ns: int) -> None:
-        """`number` is the job's on the wire; it does not come before `earliest_ns`."""
+        """Create a job that has not come yet.
+
+        Args:
+            config: The job in the run file.
+            number: Number of the job on the wire.
+            values: Numbers of each of its sums.
+            earliest_ns: Virtual time before which it does not come, in ns.
+        """
         self.config = config
         self.number = number
         self.values = values

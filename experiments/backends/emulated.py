@@ -77,10 +77,19 @@ class EmulatedFabric:
         make: Callable[[int, int], Fabric] = Fabric,
         **link: Any,
     ) -> None:
-        """`start` gives each switch what its target runs; with None they begin without a program. Hosts see their
-        frames at multiples of `poll_ns`; `sinks` are those that only count them. `make` makes the empty fabric. `link`
-        has settings of every link, as `Fabric.add_link` takes them, which come before the topology's own. Raises
-        ExperimentError for a chip.
+        """Build the switches, hosts and links of a topology.
+
+        Args:
+            topology: The fabric, without chips.
+            seed: Seed of everything that is drawn.
+            start: Called with each switch and its target, to load the program; None: switches begin without one.
+            poll_ns: Period at whose multiples hosts receive their frames, in ns; 0: at once.
+            sinks: Hosts that only count their frames.
+            make: Makes the empty fabric.
+            **link: Settings of every link, as `Fabric.add_link` takes them, which take precedence over the topology's.
+
+        Raises:
+            ExperimentError: A switch is a chip, which is not emulated.
         """
         refuse_chips(topology, topology.name)
         share = min((switch.target.minimum_share for switch in topology.switches), default=0.0)
@@ -126,7 +135,20 @@ class EmulatedFabric:
         start_ns: int = 0,
         stop_ns: int | None = None,
     ) -> int:
-        """Return datagrams from a host to any node's discard port at a steady rate; the number of `Fabric.add_flow`."""
+        """Send datagrams from a host to a node's discard port, at a steady rate.
+
+        Args:
+            source: Name of the host.
+            destination: Name of a host or switch.
+            payload_bytes: Bytes of each datagram's payload.
+            rate_bps: Rate in bit/s, headers included.
+            source_port: UDP source port, on which the choice of equal paths depends.
+            start_ns: Virtual time of the first datagram, in ns.
+            stop_ns: Virtual time of the end, in ns; None: the flow does not end.
+
+        Returns:
+            Number of the flow, as `Fabric.add_flow` returns it.
+        """
         sender = self.topology.host(source)
         frame = encapsulate(
             np.zeros((1, payload_bytes), np.uint8),

@@ -29,8 +29,12 @@ class JobTraces:
     def begin(self, plan: JobPlan, rounds: Rounds, turn_ns: int, now_ns: int, latency_ns: int) -> None:
         """Record the admission of a job.
 
-        `turn_ns` is the time of a packet of every stream on their shared link (`JobTrace.turn_ns`); the job's hosts
-        receive the plan after `latency_ns`.
+        Args:
+            plan: Plan of the job.
+            rounds: Rounds of one of its sums.
+            turn_ns: Time of a packet of every stream on their shared link, in ns (`JobTrace.turn_ns`).
+            now_ns: Present time, in ns.
+            latency_ns: Time until the job's hosts receive the plan, in ns.
         """
         number = plan.spec.job
         self._rounds[number] = rounds

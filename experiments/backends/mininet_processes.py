@@ -42,6 +42,16 @@ class WorkerProcesses:
         shares: Sequence[int],
         folder: Path,
     ) -> None:
+        """Prepare the processes; `folder` receives the digits if the run has no script.
+
+        Args:
+            config: The run.
+            fabric: The fabric in Mininet.
+            control: Address of the control service.
+            registrations: Registration of each part of the job, with the tokens of its seats.
+            shares: Share of the chunks of each part, in proportion.
+            folder: Folder for the data that the processes read.
+        """
         self._config = config
         self._shares = shares
         self._fabric = fabric

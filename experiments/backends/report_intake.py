@@ -12,7 +12,18 @@ from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
 
 
 def receive_reports(wake: Wake, collector: ReportCollector, *, address: int, port: int, now_ns: int) -> Wake:
-    """Pass received reports (to this address and UDP port) to the collector; return the rest of the wake."""
+    """Pass reports among a host's frames to the collector.
+
+    Args:
+        wake: Frames that the host received.
+        collector: Collector of the reports.
+        address: IPv4 address that reports are sent to, as a number.
+        port: UDP port that reports are sent to.
+        now_ns: Present time, in ns.
+
+    Returns:
+        The wake with all other frames.
+    """
     others, times_ns = [], []
     for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
         if frames.shape[1] < FRAME_HEADER_BYTES:

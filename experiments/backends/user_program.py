@@ -30,11 +30,17 @@ class UserProgram:
 async def load_program(name: str, address: str, device_id: int, program: UserProgram) -> int:
     """Load a switch's program and write its entries.
 
+    Args:
+        name: Name of the switch, for errors.
+        address: Address of its P4Runtime server.
+        device_id: Device id of the switch.
+        program: Program and entries.
+
     Returns:
         Number of entries written.
 
     Raises:
-        ExperimentError: the switch refuses; the error names the switch, the file and the switch's message.
+        ExperimentError: The switch refuses; the error names the switch, the file and the switch's message.
     """
     quiet_finsy()
     options = fy.SwitchOptions(p4info=program.p4info, p4blob=program.json, device_id=device_id)
@@ -140,8 +146,15 @@ def user_programs(
 ) -> dict[str, UserProgram]:
     """Choose each switch's program: from the command line, or else from its own files.
 
+    Args:
+        names: Names of the switches.
+        program: BMv2 JSON for all switches; None: each has its own.
+        p4info: P4Info for all switches; None: that of the program's files.
+        entries: Runtime files of each switch, by name.
+        programs: BMv2 JSON of each switch, by name.
+
     Raises:
-        ExperimentError: a switch has no program, or a file does not exist.
+        ExperimentError: A switch has no program, or a file does not exist.
     """
     chosen = {}
     for name in names:

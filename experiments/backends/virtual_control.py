@@ -40,7 +40,16 @@ class VirtualControl:
         events: EventList,
         latency_ns: int,
     ) -> None:
-        """Connect them; `rpc` serves the fabric's switches, and `events` holds messages in transit."""
+        """Connect the controller, the switches and the hosts.
+
+        Args:
+            controller: The controller.
+            emulated: The fabric.
+            rpc: P4Runtime server of the fabric's switches.
+            agents: Agents of the hosts.
+            events: Events of the run, which hold messages in transit.
+            latency_ns: Latency of a message between controller and hosts, in ns.
+        """
         self._controller = controller
         self._fabric = emulated.fabric
         self._device_ids = {name: switch.device_id for name, switch in emulated.switches.items()}

@@ -54,7 +54,15 @@ class VirtualEndpoint:
     def __init__(
         self, emulated: EmulatedFabric, name: str, core: TransportCore, events: EventList, flow: int | None = None
     ) -> None:
-        """Create an endpoint, whose frames count as the job's or as those of this `flow` of the fabric."""
+        """Create the endpoint of one host.
+
+        Args:
+            emulated: The fabric.
+            name: Name of the host.
+            core: State machine of its transport.
+            events: Events of the run, which wake the core for its timers.
+            flow: Flow of the fabric that its frames count as; None: they count as the job's.
+        """
         host = emulated.topology.host(name)
         self.core = core
         self.name = name
@@ -211,8 +219,17 @@ class Transfers:
         seed: int,
         life_ns: Callable[[str, str], int],
     ) -> None:
-        """Create the transfers; `life_ns` is the longest time in ns that a packet from one host to another and its
-        acknowledgement can be in the network.
+        """Create the transfers of a run.
+
+        Args:
+            emulated: The fabric.
+            transports: Transports of the run.
+            flows: Transfers in the run file.
+            events: Events of the run.
+            seed: Seed of the run, from which the keys of the transports are made.
+            life_ns: Returns the longest time in ns that a packet between two hosts and its acknowledgement can be in
+                the
+                network.
         """
         self._fabric = emulated.fabric
         self._events = events

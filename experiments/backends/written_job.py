@@ -22,7 +22,21 @@ async def write_job(
     placement: Placement,
     bounded: CongestionOptions,
 ) -> JobPlan:
-    """Write routes, marking and a job into every switch; the plan for the job's hosts. Raises ControllerError."""
+    """Write routes, marking and a job into every switch.
+
+    Args:
+        topology: The fabric.
+        sessions: Open session of each switch, by name.
+        spec: Specification of the job.
+        placement: Its placement.
+        bounded: Options of congestion control.
+
+    Returns:
+        Plan for the job's hosts.
+
+    Raises:
+        ControllerError: A switch refuses, or the job does not fit.
+    """
     routes = Routes(topology)
     nodes = {*placement.aggregators.values(), *placement.parents, placement.root} - {spec.server}
     allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)

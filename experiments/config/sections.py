@@ -169,8 +169,16 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_section(
     model: type[Model], written: YamlFile, data: dict[Any, Any] | None = None, *, execute: bool = True
 ) -> Model:
-    """Validate a file's data, or data derived from it, with or without execution of the Python files that it names.
-    Raises ExperimentError with all errors of the file.
+    """Validate a file's data, or data derived from it.
+
+    Args:
+        model: Model of the data.
+        written: The file.
+        data: Data to validate in place of the file's; None: the file's.
+        execute: False to leave the Python files that the data names unexecuted.
+
+    Raises:
+        ExperimentError: The data is invalid; the error lists all problems of the file.
     """
     given = written.data if data is None else data
     try:

@@ -58,7 +58,17 @@ def _text(condition: GridCondition) -> str:
 
 
 def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Path) -> None:
-    """Write the page, and plots and data into the folder of the same name. Raises OSError."""
+    """Write the page of an evaluation, and plots and data into the folder of the same name.
+
+    Args:
+        suite: The suite.
+        records: Record of each point.
+        source: File of the suite, which the page names.
+        page: Path of the page.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(records, folder / DATA)

@@ -65,5 +65,15 @@ def depth_share(server: float, blind: float, best: float) -> float:
 
 
 def part_of_saving(server: float, before: float, after: float, best: float) -> float:
-    """Share of the saving over the server alone by which one method exceeds another. NaN without any saving."""
+    """Return the share of the saving over the server alone by which one method exceeds another.
+
+    Args:
+        server: Time of the server alone; all four times have the same unit.
+        before: Time of the worse method.
+        after: Time of the better method.
+        best: Time of the method whose saving counts as 1.
+
+    Returns:
+        Share, 1 for all of the saving; NaN if the best method saves nothing.
+    """
     return (before - after) / (server - best) if server > best else float("nan")

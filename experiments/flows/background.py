@@ -104,9 +104,15 @@ def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
 def flows(
     routes: Routes, sizes: str, load: float, seconds: float, rng: random.Random, min_bytes: float = 0.0
 ) -> Arrivals:
-    """Draw flows of published sizes with Poisson arrivals and the mean offered `load` on links between switches.
+    """Draw flows of published sizes with Poisson arrivals.
 
-    Flows below `min_bytes` are left out; their load is not replaced by others.
+    Args:
+        routes: Routes of the fabric.
+        sizes: Name of the distribution of sizes.
+        load: Mean offered load on links between switches, as a share of their rate.
+        seconds: Time in which flows arrive, in s.
+        rng: Generator of sizes, arrivals and paths.
+        min_bytes: Size below which flows are left out; their load is not replaced by others.
     """
     fabric, racks = Links.of(routes), TrafficRacks.of(routes)
     capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8

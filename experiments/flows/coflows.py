@@ -58,8 +58,15 @@ class Coflow:
 
 
 def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Random) -> Coflow:
-    """Return the flows of a tree. Every hop's path is drawn among the equal-cost ones, up and down each for itself,
-    as hashing does.
+    """Return the flows of a tree of sums.
+
+    Every hop's path is drawn among the equal-cost ones, separately up and down, as hashing does.
+
+    Args:
+        routes: Routes of the fabric.
+        placement: Placement of the tree.
+        pace: Window, polling and frame length of the job.
+        rng: Generator of the paths.
     """
     fabric = Links.of(routes)
     streams: dict[int, float] = {}
@@ -84,9 +91,18 @@ def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Ra
 
 
 def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """Return a ring all-reduce rack by rack, as NCCL orders it: each worker sends 2 (N−1)/N of the gradient to the
-    next, in 2 (N−1) steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two
-    workers.
+    """Return a ring all-reduce rack by rack, as NCCL orders it (Patarasuk & Yuan, 2009).
+
+    Each of N workers sends 2 (N−1)/N of the gradient to the next one, in 2 (N−1) steps of a chunk each.
+
+    Args:
+        routes: Routes of the fabric.
+        workers: Hosts of the workers.
+        pace: Window, polling and frame length of the job.
+        rng: Generator of the paths.
+
+    Raises:
+        ExperimentError: There are fewer than two workers.
     """
     order = [worker for rack in racks_of(routes, workers) for worker in rack]
     share = 2 * (len(order) - 1) / len(order)
@@ -94,11 +110,20 @@ def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.
 
 
 def two_level_ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """Return a ring reduce-scatter in each rack, rings over the racks for each worker's part, a ring all-gather in
+    """Return a ring reduce-scatter in each rack, rings over the racks for each worker's part, and a ring all-gather in
     each rack.
 
-    Racks of different sizes cut the gradient at different places, so a worker may have rings with several of the next
-    rack. Raises ExperimentError for fewer than two workers.
+    Racks of different sizes cut the gradient at different places, so a worker may have rings with several workers of
+    the next rack.
+
+    Args:
+        routes: Routes of the fabric.
+        workers: Hosts of the workers.
+        pace: Window, polling and frame length of the job.
+        rng: Generator of the paths.
+
+    Raises:
+        ExperimentError: There are fewer than two workers.
     """
     racks = racks_of(routes, workers)
     inside = [flow for rack in racks for flow in _ring(rack, 2 * (len(rack) - 1) / len(rack))]
@@ -118,11 +143,20 @@ def two_level_ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rn
 
 
 def halving_doubling_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """Recursive vector halving, and doubling back (Rabenseifner, 2004): in step i, pairs at a distance of 2^i in rack
-    order exchange 2^−(i+1) of the gradient, so that the most stays near.
+    """Return recursive vector halving, and doubling back (Rabenseifner, 2004).
 
-    If the workers are no power of two, as many as are too many give their gradient to a neighbour and get the sum back.
-    Raises ExperimentError for fewer than two workers.
+    In step i, pairs at a distance of 2^i in rack order exchange 2^−(i+1) of the gradient, so that the largest part
+    stays near. If the number of workers is no power of two, each worker beyond one gives its gradient to a neighbour
+    and gets the sum back.
+
+    Args:
+        routes: Routes of the fabric.
+        workers: Hosts of the workers.
+        pace: Window, polling and frame length of the job.
+        rng: Generator of the paths.
+
+    Raises:
+        ExperimentError: There are fewer than two workers.
     """
     order = [worker for rack in racks_of(routes, workers) for worker in rack]
     steps = len(order).bit_length() - 1
@@ -183,7 +217,17 @@ def _exchange(routes: Routes, phases: Sequence[_Phase], count: int, pace: Pace, 
 
 
 def drawn_path(routes: Routes, source: str, sink: str, rng: random.Random) -> Iterator[Endpoint]:
-    """Draw one of the equal-cost shortest paths: at each node a random port, as a hash would choose for a new flow."""
+    """Draw one of the equal-cost shortest paths: at each node a random port, as a hash would choose for a new flow.
+
+    Args:
+        routes: Routes of the fabric.
+        source: Name of the first node.
+        sink: Name of the last node.
+        rng: Generator of the choices.
+
+    Yields:
+        Links in the order of the path.
+    """
     node = source
     while node != sink:
         link = Endpoint(node, rng.choice(routes.next_hops(node, sink)))

@@ -73,11 +73,25 @@ def advance(
     carried: Floats,
     events: Ints,
 ) -> int:
-    """Let time pass until `until`, or until a job's flow is done: its number, or NONE.
+    """Let time pass until an instant, or until a job's flow is done.
 
-    `clock`, `count` (of `active`), `arriving` (the next of `arrivals`; flow i of the pool comes at `arrivals[i]`) and
-    `events` have one element each, which is changed. `carried` (1 + jobs, links) adds up bytes, others' first;
-    capacities and rates are in bytes/s. `guard` is the share of a link that higher classes leave to the lowest one.
+    Args:
+        clock: Present time in s, (1,); changed.
+        until: Instant to stop at, in s.
+        active: Numbers of the active flows, int64; changed.
+        count: Number of active flows, int64 (1,); changed.
+        pool: All flows; changed.
+        links: Numbers of the links of all paths, int64.
+        weights: Load that a flow of rate 1 puts on the link of this place.
+        arrivals: Instants in s at which flows of the pool arrive: flow i at `arrivals[i]`.
+        arriving: Number of the next arrival, int64 (1,); changed.
+        capacity: Rate of each link, in bytes/s.
+        guard: Share of a link that higher classes leave to the lowest one, 0…1.
+        carried: Bytes that links have carried, (1 + jobs, links), others' first; added to.
+        events: Number of computations of rates, int64 (1,); added to.
+
+    Returns:
+        Number of the flow that is done, or NONE.
     """
     while True:
         fill_by_class(

@@ -152,7 +152,19 @@ def fill_by_class(
 ) -> None:
     """Write the rates of flows in traffic classes: each class shares what higher ones leave of every link.
 
-    On links of the lowest present class the others together leave it the share `guard`. All else is as in `fill`.
+    On links of the lowest present class the others together leave it the share `guard`.
+
+    Args:
+        active: Numbers of the flows, int64.
+        of_class: Class of each flow, int64; a larger one goes first.
+        guard: Share of a link's rate that higher classes leave to the lowest one, 0…1.
+        begin: First place of each flow's path in `links`, int64.
+        end: Place behind each flow's path in `links`, int64.
+        links: Numbers of the links of all paths, int64.
+        weights: Load that a flow of rate 1 puts on the link of this place.
+        limits: Maximum rate of each flow.
+        capacity: Rate of each link.
+        rates: Receives the rate of each flow, in the unit of `capacity`.
     """
     lowest, highest = 1 << 30, -1
     for flow in active:

@@ -21,7 +21,14 @@ MAX_ARROWS: Final = 24
 
 
 def draw_fabric(config: RunConfig, result: StrategyResult, phase: PlacementPhase, *, upright: bool = False) -> str:
-    """Return SVG text of the fabric during one phase of a run."""
+    """Return SVG text of the fabric during one phase of a run.
+
+    Args:
+        config: The run.
+        result: Result of the strategy.
+        phase: The phase, with its trees and the load of links.
+        upright: True for narrow pages.
+    """
     topology = config.topology
     streams = Counter(node for tree in phase.trees for node in tree.values() if topology.is_switch(node))
     servers = [host for host in config.job.roots if host is not None]

@@ -68,7 +68,14 @@ class DrawFabric(Protocol):
 
 
 def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequence[SeenFabric] = ()) -> Path:
-    """Write plots and index.html into `folder`. `seen`: the history of the run's controllers."""
+    """Write plots and index.html of a record.
+
+    Args:
+        record: The record.
+        folder: Existing folder for the files.
+        draw_fabric: Draws the fabric in a phase of a strategy.
+        seen: History of the run's controllers, for the plots of it.
+    """
     plots = plots_of(record, seen)
     fabrics = [
         (

@@ -164,7 +164,14 @@ def codec_s(workload: Workload, way: Way) -> float:
 
 
 def exchange_s(config: RunConfig, rate: str, workload: Workload, way: Way) -> float:
-    """Return the time of a step's exchange over links of a rate."""
+    """Return the time of a step's exchange, in s.
+
+    Args:
+        config: The run, with the fabric and the workers.
+        rate: Rate of all links, such as "1Gbit".
+        workload: Workload whose gradients are exchanged.
+        way: Codec and kind of exchange.
+    """
     size, rate_bps = workload.parameters, parse_rate(rate)
     ring = partial(ring_sum_s, WORKERS, rate_bps=rate_bps, delay_s=_NEIGHBOUR_S)
     fabric = {**config.fabric, "generate": {**config.fabric["generate"], "rate": rate}}

@@ -67,5 +67,12 @@ def ring_sum_s(workers: int, size: float, rate_bps: float, delay_s: float) -> fl
 
 
 def ring_gather_s(workers: int, size: float, rate_bps: float, delay_s: float) -> float:
-    """Return the time of an all-gather of `size` bytes from each worker, as `ring_sum_s`."""
+    """Return the time of an all-gather by a ring, in s.
+
+    Args:
+        workers: Number of workers.
+        size: Bytes from each worker.
+        rate_bps: Rate of the links.
+        delay_s: Delay between neighbours.
+    """
     return (workers - 1) * (size * 8 / rate_bps + delay_s)

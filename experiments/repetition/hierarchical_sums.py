@@ -147,7 +147,14 @@ def crossing(end: Transport, racks: Racks, sums: Sequence[Float32Array], results
 
 
 def flat(end: Transport, racks: Racks, values: Float32Array, results: list[Float32Array]) -> Steps:
-    """Gather the codes of all ranks by one ring; arguments are those of `hierarchical`."""
+    """Gather the codes of all ranks by one ring, and sum them at each rank.
+
+    Args:
+        end: Transport of this rank.
+        racks: Racks, with their codec.
+        values: This rank's numbers, float32.
+        results: Receives the sum at the place of this rank.
+    """
     codes: Parts = [None] * end.size
     codes[end.rank] = racks.code(values)
     yield from gathered(end, range(end.size), codes)

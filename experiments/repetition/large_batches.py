@@ -107,7 +107,15 @@ def rates_of(contender: str) -> tuple[float, ...]:
 def steps_to_loss(
     setting: BatchCondition, contender: str, rate: float, seed: int, limit: int = STEP_LIMIT
 ) -> int | None:
-    """Return the first step after which the held-out loss is reached; None if it is not within `limit` steps."""
+    """Return the first step after which the held-out loss is reached; None if it is not reached.
+
+    Args:
+        setting: Workload, number of workers and loss.
+        contender: Name of the rule that combines gradients, or of the optimiser.
+        rate: Learning rate.
+        seed: Seed of workload and samples.
+        limit: Maximum number of steps.
+    """
     workload = make_workload(setting.workload, seed)
     samples = Samples(workload.rows, (seed, 0))
     sizes = [SAMPLES] * setting.workers

@@ -65,7 +65,14 @@ def drawn_sizes(seed: int) -> list[int]:
 def predicted_ms(
     taken: Sequence[SummationChoice], costs: CommunicationCosts, workers: int, sizes: Sequence[int]
 ) -> float:
-    """Return the predicted time of the schedule of all gradients."""
+    """Return the predicted time of the schedule of all gradients, in ms.
+
+    Args:
+        taken: Choice for each gradient.
+        costs: Costs of the codec and of sums by the switches.
+        workers: Number of workers.
+        sizes: Numbers of each gradient.
+    """
     return makespan_ms(virtual_spans(graph(taken, costs, workers, sizes)))
 
 

@@ -45,7 +45,17 @@ class LearningCurve:
 
 @cache
 def learning_curve(workload: str, hidden: int, rate: float, seed: int) -> LearningCurve:
-    """Train a model and return its curve. Raises TrainingError for an unknown workload."""
+    """Train a model and return its curve.
+
+    Args:
+        workload: Name of the workload.
+        hidden: Units of the hidden layer, for workloads that have one.
+        rate: Learning rate.
+        seed: Seed of workload and samples.
+
+    Raises:
+        TrainingError: The workload is unknown.
+    """
     work = make_workload(workload, seed, hidden)
     optimiser = make_optimiser("sgd", work.layers, rate, momentum=0.9)
     samples = Samples(work.rows, (seed, 1))

@@ -177,7 +177,15 @@ def search_bound(routes: Routes, searches: Sequence[Cojob]) -> float:
 def demand_of(
     routes: Routes, search: str, job: SearchJob, placement: Placement, begun_seconds: float = 0.0
 ) -> tuple[Demand, Coflow]:
-    """Return the demand of a whole stage of a placed job, and its streams."""
+    """Return the demand of a whole stage of a placed job, and its streams.
+
+    Args:
+        routes: Routes of the fabric.
+        search: Name of the search that the job belongs to.
+        job: The job.
+        placement: Its placement.
+        begun_seconds: Instant at which the stage began, in s.
+    """
     coflow = coflow_of(routes, job, placement)
     demand = Demand(
         job=job.name,

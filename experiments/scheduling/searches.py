@@ -93,7 +93,16 @@ def median_step_seconds(routes: Routes) -> float:
 def drawn_job(
     routes: Routes, name: str, size: int, compute_seconds: float, steps: int, rng: random.Random
 ) -> SearchJob:
-    """Draw the hosts of a job, and the seed of its flows."""
+    """Draw the hosts of a job, and the seed of its flows.
+
+    Args:
+        routes: Routes of the fabric.
+        name: Name of the job.
+        size: Bytes of a gradient.
+        compute_seconds: Computation of a step, in s.
+        steps: Number of steps.
+        rng: Generator of hosts and seed.
+    """
     hosts = [host.name for host in routes.topology.hosts]
     *workers, server = rng.sample(hosts, WORKERS + 1)
     return SearchJob(name, tuple(workers), server, size, compute_seconds, steps, rng.randrange(1 << 30))

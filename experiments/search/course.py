@@ -64,7 +64,17 @@ def source_of(config: SearchConfig, seed: int) -> Source:
 
 
 def hosts_of(config: SearchConfig, routes: Routes, number: int, seed: int) -> tuple[list[str], int]:
-    """Draw the hosts of a configuration, the same in all of its stages, and the seed of its flows."""
+    """Draw the hosts of a configuration, the same in all of its stages, and the seed of its flows.
+
+    Args:
+        config: The search.
+        routes: Routes of the fabric.
+        number: Number of the configuration.
+        seed: Seed of the run.
+
+    Returns:
+        Hosts of the workers and, last, of the server; and the seed.
+    """
     rng = random.Random(f"hosts {seed} {config.name} {number}")
     return rng.sample([host.name for host in routes.topology.hosts], config.workers + 1), rng.randrange(1 << 30)
 

@@ -70,6 +70,8 @@ class Connection:
         """Calls that wait for an answer, by their numbers."""
         self.trouble: PeerLost | None = None
         """Error for the next call: the peer restarted while no call was under way."""
+        self.before_trouble = 0
+        """Number of messages in the inbox that came before `trouble`, and are received before it."""
         self.life = 0
         """Number of earlier connections; answers to requests of an earlier one are not sent."""
         self.owes_ack = self.owes_opened = self.owes_open = False
@@ -121,9 +123,19 @@ class Connection:
             waiting.fail(error)
         self.receivers.clear()
         self.asked.clear()
+        if self.trouble is None:
+            self.before_trouble = len(self.inbox)
         self.trouble = None if told else error
         self._wanted_ns = None
         self._reset()
+
+    def take(self) -> Value | None:
+        """Remove and return the oldest message; None if there is none, or if `trouble` came before it."""
+        if not self.inbox or (self.trouble is not None and not self.before_trouble):
+            return None
+        if self.trouble is not None:
+            self.before_trouble -= 1
+        return self.inbox.popleft()
 
     def free_inbox(self, size: int) -> None:
         """Record that a call has taken a message of `size` bytes."""

@@ -123,8 +123,8 @@ class TransportCore:
     def receive_message(self, peer: int) -> Pending[Value]:
         """Start to receive the peer's next value; calls receive values in the order of the calls."""
         connection, pending = self._connection(peer), self._pending()
-        if connection.inbox and not connection.receivers:
-            value = connection.inbox.popleft()
+        value = None if connection.receivers else connection.take()
+        if value is not None:
             connection.free_inbox(_bytes_of(value))
             pending.finish(value)
         elif not self._fail_if_troubled(connection, pending):

@@ -111,9 +111,11 @@ def test_a_peer_that_begins_anew_is_told_of_and_can_be_sent_to(port: int) -> Non
         one.send(1, b"to the first")
         first.send(0, b"from the first")  # so that both ends know each other's epochs
         assert one.recv(1) == b"from the first"
+        first.send(0, b"not yet read")
         first.endpoint._host.close()  # type: ignore[attr-defined] # as if its process were killed
         with opened(1, port) as second:
-            second.send_async(0, b"from the second")
+            second.send(0, b"from the second")  # it has come before anything is asked for
+            assert one.recv(1) == b"not yet read"
             with pytest.raises(PeerRestarted):
                 one.recv(1)
             assert one.recv(1) == b"from the second"

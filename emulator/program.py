@@ -120,6 +120,15 @@ class Program:
     def __init__(
         self, json: bytes, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object
     ) -> None:
+        """Describe a compiled program; `Program.load` makes it.
+
+        Args:
+            json: BMv2 JSON.
+            document: Parsed JSON.
+            layout: Layout of packets and state in memory.
+            entry_points: Addresses of the compiled functions.
+            keep_alive: Object that keeps the compiled code in memory.
+        """
         self._json = json
         self._document = document
         self._layout = layout

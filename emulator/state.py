@@ -108,6 +108,14 @@ class DigestQueue:
     def __init__(
         self, name: str, memory: NDArray[np.uint8], places: tuple[tuple[int, int], ...], slot_bytes: int
     ) -> None:
+        """Create the view of a queue in a program's state.
+
+        Args:
+            name: Name of the struct.
+            memory: Memory of the queue, uint8: its head, and then its slots.
+            places: Byte offset and width in bits of each field in a slot.
+            slot_bytes: Bytes of a slot.
+        """
         self.name = name
         self._head = memory[:DIGEST_HEAD_BYTES].view(np.uint64)
         self._slots = memory[DIGEST_HEAD_BYTES:].reshape(DIGEST_SLOTS, slot_bytes)
@@ -248,6 +256,16 @@ class ProgramState:
         profiles: Mapping[str, ActionProfileSchema],
         initial: Mapping[str, InitialTable],
     ) -> None:
+        """Allocate the memory of one switch, with the program's initial entries.
+
+        Args:
+            document: Parsed BMv2 JSON.
+            layout: Layout of the state in memory.
+            tables: Schemas of the tables, by name.
+            actions: Schemas of the actions, by name.
+            profiles: Schemas of the action profiles, by name.
+            initial: Layout and initial entries of each table, by name.
+        """
         self._memory = MemoryBlock(layout.state_bytes)
         self._retired = RetiredMemory(self._memory)
         roots = (*layout.table_root.values(), *layout.value_set_root.values())

@@ -27,7 +27,14 @@ def closest_feasible_tree(problem: Problem, wanted: Mapping[str, str]) -> Placem
 def tree_from_parents(
     problem: Problem, wanted: Mapping[str, str], parents: Mapping[str, str], root: str
 ) -> Placement | None:
-    """Return each worker at the switch `wanted` for it, sums along `parents`; None where that is no tree."""
+    """Return a placement with sums along given parents; None if that is no tree.
+
+    Args:
+        problem: Placement problem.
+        wanted: Switch that sums each worker, by worker.
+        parents: Parent of each summing switch except the root; switches without workers below them are left out.
+        root: Root of the tree.
+    """
     placement = Placement.trimmed({worker: wanted[worker] for worker in problem.workers}, parents, root)
     try:
         placement.check(problem)

@@ -92,9 +92,16 @@ class AveragingClock(NamedTuple):
 
 @native
 def flow_of(addresses: int, ports: int, flows: FlowMemory, tally: Any) -> np.uint64:
-    """Return the number of the flow with these addresses and ports, assigned if new.
+    """Return the number of a flow, assigned if it is new; with too many flows in one place the one heard longest ago
+    gives way.
 
     Flows are numbered consecutively, so that only memory of existing flows is touched.
+
+    Args:
+        addresses: Source and destination address, 64 bits.
+        ports: Source and destination port, and protocol.
+        flows: Memory of all flows; changed.
+        tally: Counts, with the number of flows; changed.
     """
     code = np.uint64(addresses) ^ np.uint64(ports) * _ODD
     code = (code ^ code >> np.uint64(32)) * _ODD
@@ -147,9 +154,15 @@ def _hop_of(flow: Any, hops: NDArray[np.void], node: int, rank: int) -> int:
 
 @native
 def note_hop(flow: Any, hops: NDArray[np.void], sample: NodeSample, clock: AveragingClock) -> None:
-    """Write a node's data on a flow into its hop of the path; `hops` are the flow's.
+    """Write a node's data on a flow into its hop of the path.
 
     For a node that reports no times the newest latency is kept, not an average.
+
+    Args:
+        flow: State of the flow; changed.
+        hops: Hops of the flow; changed.
+        sample: Data of the node.
+        clock: Times by which samples are averaged.
     """
     place = _hop_of(flow, hops, sample.node, sample.rank)
     if place < 0:
@@ -197,9 +210,16 @@ def stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
 
 @native
 def flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.int64, np.int64]:
-    """Return FLOW's addresses and ports of the packet at `ip` as its hosts know them, without INT's changes.
+    """Return FLOW's addresses and ports of a packet as its hosts know them, without INT's changes.
 
-    Ports are −1 if it is not IPv4.
+    Args:
+        data: Bytes, uint8.
+        ip: Place of the IP header in `data`.
+        end: End of the packet.
+        shim: Place of INT's shim; −1: the packet has none.
+
+    Returns:
+        Addresses, and ports with the protocol; the latter is −1 if the packet is not IPv4.
     """
     if end - ip < 20 or byte_at(data, ip) != 0x45:
         return np.int64(0), np.int64(-1)
@@ -219,10 +239,18 @@ def flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.
 
 @native
 def join(halves: NDArray[np.void], number: int, flow: np.uint64, is_stack: bool, latency_us: int, tally: Any) -> int:
-    """Return the sum of a packet's latencies where this half completes it, else −1. `halves` are the node's.
+    """Return the sum of a packet's latencies if this half completes it, else −1.
 
     Numbers count packets or nanoseconds, so all their bits choose the place, where the oldest gives way. No two of 1024
     numbers in a row from a multiple of 1024 share one, so that none gives way to the next 3072.
+
+    Args:
+        halves: Halves that the node has reported; changed.
+        number: Number of the packet at the node.
+        flow: Number of its flow.
+        is_stack: True for a report with INT's stack, False for one without.
+        latency_us: Latency of this half, in µs; −1: not reported.
+        tally: Counts of joined and unjoined halves; changed.
     """
     folded = number ^ number >> _PLACE_BITS ^ number >> 2 * _PLACE_BITS ^ number >> 3 * _PLACE_BITS
     first = (folded & (1 << _PLACE_BITS) - 1) * _WAYS

@@ -125,13 +125,22 @@ def _update_rate(told: Any, link: Any, capacity: float, time_constant_ns: int, s
 
 @native
 def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: bool, arrays: LinkArrays) -> None:
-    """Write a report on link `at` into the arrays.
-
-    `told` has the last five of REPORT's fields, and the next four arguments are the others.
+    """Write a report on a link into the arrays.
 
     If a switch's clock goes back by up to `horizon_ns`, its report was overtaken, unless it belongs to a probe sent
-    after the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number
-    shows that the report is old.
+    after
+    the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number shows that
+    the
+    report is old.
+
+    Args:
+        told: Record with the last five of REPORT's fields.
+        at: Number of the link.
+        at_ns: Time when the probe was sent, or when the report came, on the controller's clock in ns.
+        heard_ns: Time when the report came, on the controller's clock in ns.
+        causal: True if `at_ns` is certainly not later than the measurement.
+        old: True if another report of the same node overtook this one.
+        arrays: State of all links; changed.
     """
     which = np.uint64(at)  # no place from the end
     link = arrays.states[which]
@@ -159,7 +168,18 @@ def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old:
 def update_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
-    """Enter REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
+    """Enter reports into the arrays of links.
+
+    Args:
+        reports: Records of type REPORT.
+        capacity: Address of the rate of each link, float64, in bytes per second.
+        time_constant_ns: Time constant of averages, in ns.
+        shortest_ns: Shortest time between two reports from which a rate is computed, in ns.
+        horizon_ns: Maximum backward step of a switch's clock that is an overtaken report, in ns.
+        links: Address of the states of links.
+        queues: Address of the states of queues, (links, classes).
+        link_count: Number of links.
+    """
     arrays = LinkArrays(
         carray(capacity, (link_count,), np.float64),
         carray(links, (link_count,), LINK),

@@ -110,11 +110,20 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
 
 @native
 def classify(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> int:
-    """Classify a report's number.
+    """Classify the sequence number of a report.
 
-    `mark` is its fingerprint, and `seen` has those of the stream's numbers. A copy has the bytes of the first. A
-    restart is proved when two numbers have come again with other bytes, or two in a row are far from all others (as in
-    RFC 3550, appendix A.1).
+    A copy has the bytes of the first. A restart is proved when two numbers have come again with other bytes, or two in
+    a
+    row are far from all others (as in RFC 3550, appendix A.1).
+
+    Args:
+        stream: State of the stream; changed.
+        seen: Fingerprints of the stream's last numbers, uint32 (WINDOW,); changed.
+        sequence: Sequence number.
+        mark: Fingerprint of the report.
+
+    Returns:
+        FRESH, OLD, SEEN or FAR.
     """
     if not stream.begun:
         stream.begun, stream.highest, stream.expected, stream.received, stream.span = True, sequence, 1, 1, 1

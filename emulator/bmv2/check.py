@@ -69,7 +69,14 @@ def _need(there: object, where: str, kind: str) -> None:
 
 
 def check_range(value: Any, low: int, high: int, where: str, name: str) -> None:
-    """Check that a value is an integer in `low` … `high`.
+    """Check that a value is an integer in a range.
+
+    Args:
+        value: The value.
+        low: Smallest allowed integer.
+        high: Largest allowed integer.
+        where: Place in the program, for the error.
+        name: Name of the value, for the error.
 
     Raises:
         UnsupportedProgram: It is not.

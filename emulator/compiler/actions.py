@@ -30,7 +30,14 @@ SESSION_BITS: Final = 15
 
 
 def emit_action(frame: Frame, action: Action, params: Sequence[IRValue], exit_block: IRValue) -> None:
-    """Append the action at the builder's place; after `exit` it goes to `exit_block`, else on from here."""
+    """Append an action at the builder's place.
+
+    Args:
+        frame: Function under construction.
+        action: The action.
+        params: Value of each parameter.
+        exit_block: Block that follows after `exit`; otherwise the code continues at the builder's place.
+    """
     _Action(frame, action, tuple(params)).emit(exit_block)
 
 

@@ -38,7 +38,14 @@ def const(width: int, value: int) -> IRValue:
 
 
 def fit(builder: IRValue, value: IRValue, width: int, signed: bool = False) -> IRValue:
-    """Extend or cut an integer to `width` bits."""
+    """Extend or cut an integer to a width.
+
+    Args:
+        builder: Builder of the instructions.
+        value: The integer.
+        width: Width in bits.
+        signed: True to extend by the sign, False by zeros.
+    """
     have = value.type.width
     if have == width:
         return value
@@ -110,7 +117,14 @@ class Frame:
 
     @classmethod
     def open(cls, document: Document, layout: Layout, module: IRValue, name: str) -> Frame:
-        """Begin `void name(noalias state, noalias packet, noalias phv, noalias data)`."""
+        """Begin `void name(noalias state, noalias packet, noalias phv, noalias data)`.
+
+        Args:
+            document: Parsed BMv2 JSON.
+            layout: Layout of packets and state in memory.
+            module: LLVM module that receives the function.
+            name: Name of the function.
+        """
         function = ir.Function(module, ir.FunctionType(VOID, [PTR] * 4), name)
         function.linkage = "internal"
         function.attributes.add("noinline")

@@ -88,7 +88,14 @@ def shift_stack(frame: Frame, stack: str, count: int) -> None:
 
 
 def assign_varbit(frame: Frame, expressions: Expressions, target: Expr, source: Expr) -> None:
-    """Copy a varbit field: its bytes and how many they are."""
+    """Copy a varbit field: its bytes and their number.
+
+    Args:
+        frame: Function under construction.
+        expressions: Compiler of expressions in it.
+        target: Field that is written.
+        source: Field that is read.
+    """
     places = []
     for side in (target, source):
         if isinstance(side, Field):

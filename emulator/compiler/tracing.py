@@ -22,7 +22,15 @@ from .steps import (
 
 
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
-    """Note a table's result: the words of the key, then the action's parameters."""
+    """Note a table's result, if the program is traced.
+
+    Args:
+        frame: Function under construction.
+        table: The table.
+        code: Number of the executed action, from 1; 0: none was executed.
+        hit: True if an entry matched, an integer of 1 bit.
+        values: Words of the key, and then the action's parameters.
+    """
     if frame.layout.steps is not None:
         number = [traced_table.name for traced_table in traced_tables(frame.document)].index(table.name)
         hit_bit = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))

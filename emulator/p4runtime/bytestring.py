@@ -37,7 +37,14 @@ def encode_signed(value: int) -> bytes:
 
 
 def refuse(data: bytes, width: int, label: str, kind: str = "bit") -> Refusal:
-    """Return the refusal for `data` that is no value of the type."""
+    """Return the refusal of a byte string that is no value of its type.
+
+    Args:
+        data: The byte string.
+        width: Width of the type in bits.
+        label: Name of the value, for the message.
+        kind: Type in P4, "bit" or "int".
+    """
     if not data:
         return invalid(f"{label}: the byte string is empty; zero is written \\x00")
     return invalid(f"{label}: value 0x{data[:64].hex()} does not fit {kind}<{width}>")

@@ -61,7 +61,18 @@ class LoadedPipeline:
         replication: ReplicationService,
         datapath: Datapath,
     ) -> None:
-        """Raises `Refusal` (INVALID_ARGUMENT) when the P4Info and the program do not belong together."""
+        """Bind a config to a switch's program and state.
+
+        Args:
+            config: Config of the pipeline, with the P4Info.
+            program: The program.
+            state: State of the switch.
+            replication: Replication engine of the switch.
+            datapath: Datapath of the switch.
+
+        Raises:
+            Refusal: P4Info and program do not belong together (INVALID_ARGUMENT).
+        """
         self.config = config
         self.program = program
         self.replication = replication

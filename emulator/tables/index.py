@@ -26,7 +26,14 @@ class Index(Protocol):
     """
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
-        """Add a row, or replace the one with the same key, mask and order."""
+        """Add a row, or replace the one with the same key, mask and order.
+
+        Args:
+            key: Integer of the packed key, with the bounds of range fields above it.
+            mask: Integer of the packed mask.
+            order: Rank among rows that match; the largest first.
+            row: Address of the row.
+        """
 
     def remove(self, key: int, mask: int, order: int) -> None:
         """Remove the row of a key, mask and order."""

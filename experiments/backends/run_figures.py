@@ -42,7 +42,21 @@ class RunFigures:
         heartbeats: VirtualHeartbeats | None,
         routes: Routes,
     ) -> None:
-        """Read the figures of these parts of a run."""
+        """Read the figures from the parts of a run.
+
+        Args:
+            emulated: The fabric.
+            controller: The controller.
+            sessions: Session of each switch, by name.
+            agents: Agents of the hosts.
+            job: The run's job.
+            others: Jobs beside it.
+            flows: Flows that yield to jobs.
+            transfers: Transfers between hosts.
+            bounds: Bounds of queues, and what exceeded them.
+            heartbeats: Heartbeats through the fabric; None: the run has none.
+            routes: Routes of the fabric.
+        """
         self._emulated = emulated
         self._fabric = emulated.fabric
         self._controller = controller

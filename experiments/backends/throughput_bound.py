@@ -57,7 +57,14 @@ class Achievable:
         *,
         beside_others: bool,
     ) -> None:
-        """`beside_others`: traffic beyond the job's own frames belongs to other jobs, or to yielding flows."""
+        """Begin with a sum that starts now.
+
+        Args:
+            routes: Routes of the fabric.
+            parts: Plan and rounds of each part of the job, one part for each root.
+            carried: Returns the bytes that each link has carried so far.
+            beside_others: True if traffic beyond the job's own frames belongs to other jobs, or to yielding flows.
+        """
         self._routes = routes
         self._parts = parts
         self._carried = carried

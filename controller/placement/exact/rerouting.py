@@ -45,9 +45,16 @@ Node = tuple[str, bool]
 def rerouted(
     problem: Problem, costs: PlacementCosts, ways: Ways, seconds: float, is_over: Callable[[], bool]
 ) -> Placement | None:
-    """Return the fastest tree found; none that is as fast as `seconds` is looked on from, nor when `is_over`.
+    """Return the fastest tree found by placing the racks one after the other; None if none was found.
 
-    None where ways ended before the root, or it was over before there was a tree.
+    The search ends with the first tree that is as fast as `seconds`.
+
+    Args:
+        problem: Placement problem.
+        costs: Costs of the problem.
+        ways: Paths between switches.
+        seconds: Time of the slowest link that is good enough, in s.
+        is_over: Returns True when the search must end.
     """
     candidates: list[tuple[float, Placement]] = []
     order, rng = sorted(problem.racks, key=lambda rack: -len(problem.racks[rack])), random.Random(0)

@@ -27,8 +27,13 @@ def connected(links: Links, allowed: Bools, nodes: Collection[int]) -> bool:
 
 
 def last_that_connects(links: Links, order: Ints, allowed: Bools, nodes: Collection[int]) -> int | None:
-    """Return the first pair in this order (pairs,) that with those before it connects all of these switches, two at
-    least, where they are allowed (pairs,); None: none does.
+    """Return the first pair that, with the allowed ones before it, connects all of these switches; None if none does.
+
+    Args:
+        links: Pairs of switches with a link.
+        order: Numbers of pairs in the order in which they are added, int64 (pairs,).
+        allowed: Mask of the pairs that may be used, bool (pairs,).
+        nodes: Numbers of the switches, two or more.
     """
     last = int(_last_that_connects(links.pairs, order, allowed, np.array([*nodes]), len(links.switches)))
     return None if last < 0 else last
@@ -45,7 +50,14 @@ def _top(above: Ints, node: int) -> int:
 
 @native
 def joins(above: Ints, wanted: Bools, a: int, b: int) -> bool:
-    """Link two switches; whether wanted ones on both sides hang together by that."""
+    """Link two switches, and return True if that connects wanted switches on both sides.
+
+    Args:
+        above: Parent of each switch in its component, int64 (switches,); changed.
+        wanted: Mask of the components with a wanted switch, at their representatives, bool (switches,); changed.
+        a: Number of one switch.
+        b: Number of the other switch.
+    """
     a, b = _top(above, a), _top(above, b)
     if a == b:
         return False
@@ -71,8 +83,18 @@ def _last_that_connects(pairs: Ints, order: Ints, allowed: Bools, nodes: Ints, s
 
 @allocating
 def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: int, fan_in: int) -> tuple[bool, Ints]:
-    """Find a tree, as `trees.rooted_tree` does: whether there is one, and the parent of each of its switches
-    (switches,), −1 elsewhere. `children` (switches,): how many each terminal has already; −1 for all others.
+    """Find a tree, as `trees.rooted_tree` does.
+
+    Args:
+        pairs: Switches of each pair with a link, int64 (pairs, 2).
+        allowed: Mask of the pairs that may be used, bool (pairs,).
+        weights: Weight of each pair, float64 (pairs,).
+        children: Number of children that each terminal has already, int64 (switches,); −1 for other switches.
+        root: Number of the root.
+        fan_in: Maximum number of children of a switch.
+
+    Returns:
+        True if there is a tree, and the parent of each of its switches, int64 (switches,); −1 for the root and others.
     """
     count = len(children)
     parents = np.full(count, -1)
@@ -228,11 +250,21 @@ def _lightest(begin: int, end: int, mine: Ints, weights: Floats, parents: Ints) 
 
 @allocating
 def covered(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: int, fan_in: int) -> tuple[bool, Ints]:
-    """Grow a tree from the root by greedy cover, for fan-in that leaves none of the fewest hops.
+    """Grow a tree from the root by greedy cover, for fan-in that leaves no tree with the fewest hops.
 
     The next parent is the switch of the tree, or a neighbour of one with a place left, that serves the most terminals
-    that are not in the tree; terminals with the fewest other neighbours are served first. Arguments and results are
-    those of `grown`.
+    that are not in the tree; terminals with the fewest other neighbours are served first.
+
+    Args:
+        pairs: Switches of each pair with a link, int64 (pairs, 2).
+        allowed: Mask of the pairs that may be used, bool (pairs,).
+        weights: Weight of each pair, float64 (pairs,).
+        children: Number of children that each terminal has already, int64 (switches,); −1 for other switches.
+        root: Number of the root.
+        fan_in: Maximum number of children of a switch.
+
+    Returns:
+        True if there is a tree, and the parent of each of its switches, int64 (switches,); −1 for the root and others.
     """
     count = len(children)
     parents = np.full(count, -1)

@@ -26,8 +26,16 @@ def prepare() -> None:
 
 
 def cheap_tree(links: Links, usable: Bools, costs: Floats, ends: Collection[int]) -> frozenset[int] | None:
-    """Return the pairs of a tree that joins these switches by usable pairs (pairs,), whose `costs` (pairs,) are
-    positive; None where no usable pairs do.
+    """Return the pairs of a cheap tree that joins some switches; None if usable pairs do not connect them.
+
+    Args:
+        links: Pairs of switches with a link.
+        usable: Mask of the pairs that may be used, bool (pairs,).
+        costs: Cost of each pair, float64 (pairs,), above 0.
+        ends: Numbers of the switches to join.
+
+    Returns:
+        Numbers of the tree's pairs.
     """
     is_connected, taken = _joined(links.pairs, usable, costs, np.array([*ends]), len(links.switches))
     return frozenset(np.flatnonzero(taken).tolist()) if is_connected else None

@@ -22,11 +22,21 @@ from .spanning import covered, grown
 def rooted_tree(
     links: Links, allowed: Bools, weights: Floats, terminals: Mapping[int, int], root: int, fan_in: int
 ) -> dict[int, int] | None:
-    """Return the parent of every switch but the root, over allowed pairs; None where fan-in leaves no such tree.
+    """Return a tree with the fewest hops from the root to every terminal; None if fan-in leaves no such tree.
 
-    Every terminal is as few hops from the root as can be; among those trees, level by level from the far end, switches
-    are taken that serve the most of the level beyond them, and of equal ones the one by lighter links. `terminals` says
-    how many children each has already, its workers.
+    Among those trees, level by level from the far end, switches are taken that serve the most of the level beyond them,
+    and of equal ones the one with lighter links.
+
+    Args:
+        links: Pairs of switches with a link.
+        allowed: Mask of the pairs that may be used, bool (pairs,).
+        weights: Weight of each pair, float64 (pairs,).
+        terminals: Number of children that each terminal has already, which are its workers, by switch.
+        root: Number of the root.
+        fan_in: Maximum number of children of a switch.
+
+    Returns:
+        Parent of every switch of the tree except the root.
     """
     children = _children(links, terminals)
     is_complete, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
@@ -48,10 +58,20 @@ def _mapping(parents: Ints) -> dict[int, int]:
 def fitted_tree(
     links: Links, usable: Bools, weights: Floats, terminals: Mapping[int, int], root: int, fan_in: int
 ) -> dict[int, int] | None:
-    """Return parents of a tree over usable pairs within fan-in, with pairs as light as the greedy cover finds.
+    """Return a tree within fan-in, with pairs as light as the greedy cover finds; None if even all pairs leave no tree.
 
-    The weight of the heaviest pair is found by bisection over the weights of all pairs; None if even all pairs leave
-    no tree. Other arguments are those of `rooted_tree`, with `weights` as the times of pairs.
+    The weight of the heaviest pair is found by bisection over the weights of all pairs.
+
+    Args:
+        links: Pairs of switches with a link.
+        usable: Mask of the pairs that may be used, bool (pairs,).
+        weights: Time of each pair, float64 (pairs,); pairs with infinite times are not used.
+        terminals: Number of children that each terminal has already, which are its workers, by switch.
+        root: Number of the root.
+        fan_in: Maximum number of children of a switch.
+
+    Returns:
+        Parent of every switch of the tree except the root.
     """
     children = _children(links, terminals)
     levels = np.unique(weights[usable & np.isfinite(weights)])
@@ -87,8 +107,14 @@ def user_switches(problem: Problem) -> dict[str, str]:
 def placed(
     problem: Problem, links: Links, parents: Mapping[int, int], root: int, aggregators: Mapping[str, str]
 ) -> Placement:
-    """Return the placement of a tree of switches: workers at their own, as `user_switches` has them; the root's sum
-    to the server if there is one.
+    """Return the placement of a tree of switches. The root's sum goes to the server if there is one.
+
+    Args:
+        problem: Placement problem.
+        links: Switches by number.
+        parents: Parent of each switch of the tree except the root, by number.
+        root: Number of the root.
+        aggregators: Switch that sums each worker, by name, such as `user_switches` returns.
     """
     names = links.switches
     above = {names[child]: names[parent] for child, parent in parents.items()}

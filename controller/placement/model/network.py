@@ -89,7 +89,14 @@ class StreamNetwork:
 
 
 def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> StreamNetwork:
-    """Return the network from these switches to these switches, and to the server if there is one."""
+    """Return the network of streams from switches to switches, and to the server if there is one.
+
+    Args:
+        routes: Routes of the fabric.
+        supply: Number of streams that begin at each switch.
+        sinks: Switches at which streams may end.
+        server: Host of the parameter server; None: there is none.
+    """
     topology = routes.topology
     number = {link: number for number, link in enumerate(topology.directed_links)}
     paths: dict[tuple[str, str], Path] = {}

@@ -13,7 +13,14 @@ from .problem import Placement, PlacementError, Problem
 
 
 def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
-    """Return the ports of a switch through which packets of a node to it may come."""
+    """Return the ports of a switch through which packets of a node to it may come, in ascending order.
+
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        source: Name of the node.
+        switch: Name of the switch.
+    """
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 

@@ -138,11 +138,17 @@ class JobTimes:
 
 
 def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> Class | None:
-    """Return the highest class of jobs for which this move pays, from all jobs' times (jobs,) before and after it;
-    None if it does not.
+    """Return the highest class of jobs for which a move pays; None if it does not pay.
 
     It pays if the slowest of the class's affected jobs, moving or not, gets faster by the share `gain`, and no job of a
     higher class gets slower. A higher class may get a little faster if none of its jobs moves.
+
+    Args:
+        before: Weighted time of each job before the move, float64 (jobs,).
+        after: Weighted time of each job after the move, float64 (jobs,).
+        moved: Numbers of the jobs that move.
+        gain: Share of the time that must be saved, 0…1.
+        classes: Numbers of the jobs of each class, the highest class first.
     """
     changed = np.abs(after - before) > _GAINS * before
     for members in classes:
@@ -157,7 +163,15 @@ def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, cl
 
 
 def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> bool:
-    """Return True if the move pays."""
+    """Return True if a move pays for some class, as `winners` decides.
+
+    Args:
+        before: Weighted time of each job before the move, float64 (jobs,).
+        after: Weighted time of each job after the move, float64 (jobs,).
+        moved: Numbers of the jobs that move.
+        gain: Share of the time that must be saved, 0…1.
+        classes: Numbers of the jobs of each class, the highest class first.
+    """
     return winners(before, after, moved, gain, classes) is not None
 
 
@@ -165,7 +179,12 @@ def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, clas
     """Return True if no staying job is slowed down to more than the moving jobs' slowest, and none of higher priority
     at all.
 
-    The moving jobs are of one priority.
+    Args:
+        before: Weighted time of each job before the move, float64 (jobs,).
+        after: Weighted time of each job after the move, float64 (jobs,).
+        moved: Numbers of the jobs that move, which have one priority.
+        gain: Share of the time that the moving jobs should save, 0…1.
+        classes: Numbers of the jobs of each class, the highest class first.
     """
     slower = after > before * (1 + _GAINS)
     slower[list(moved)] = False

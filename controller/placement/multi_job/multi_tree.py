@@ -304,15 +304,20 @@ def _priced(
 
 
 def shares(problem: Problem, most: int, slack: float = FEWER, limit: SearchLimit | None = None) -> tuple[int, ...]:
-    """Return the best division of a job's chunks among at most `most` trees: their parts of PARTS, the largest
-    first.
+    """Return the best division of a job's chunks among several trees: their parts of PARTS, the largest first.
 
-    Fewer trees are preferred if they are slower by `slack` or less; at the limit (None: `VISITS`) the best so far
-    counts. The trees themselves are found as the parts are placed, each as a job next to those before it.
+    The trees themselves are found as the parts are placed, each as a job next to those before it.
 
     Other jobs' bytes on a pair count in full as soon as a tree uses it, and not before, which no linear program can
     express. So pairs where they alone take longer than the best so far, or as long as the program's result, are
-    excluded, and the rest is solved again.
+    excluded,
+    and the rest is solved again.
+
+    Args:
+        problem: Placement problem of the whole job.
+        most: Maximum number of trees.
+        slack: Share by which fewer trees may be slower and still be preferred.
+        limit: Limit of the search, at which the best so far counts; None: `VISITS`.
 
     Raises:
         PlacementError: There is no tree of switches with room.
@@ -371,7 +376,14 @@ def arrive(jobs: Jobs, job: int, load: Floats) -> SwitchTree:
 
 
 def cheap_by_load(jobs: Jobs, job: int, load: Floats, without: int | None = None) -> frozenset[int] | None:
-    """Return pairs of a job's tree by the exponential prices of `arrive`, without one pair; None if there is none."""
+    """Return the pairs of a job's tree by the exponential prices of `arrive`; None if there is none.
+
+    Args:
+        jobs: All jobs.
+        job: Number of the job.
+        load: Time of the other bytes on each pair, float64 (pairs,), in s.
+        without: Number of a pair that is not used; None: all usable ones may be.
+    """
     together = load + jobs.seconds[job]
     prices = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300)) * jobs.seconds[job]
     usable = jobs.usable[job]

@@ -83,6 +83,17 @@ class RegisterService:
     """One register array of the P4Info, bound to one switch's memory."""
 
     def __init__(self, info: p4i.Register, types: p4t.P4TypeInfo, state: Register, size: int) -> None:
+        """Create the service.
+
+        Args:
+            info: Register of the P4Info.
+            types: Types of the P4Info.
+            state: Register of the switch.
+            size: Number of cells.
+
+        Raises:
+            Refusal: No register of this switch holds the type.
+        """
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.type = typespec.resolve(info.type_spec, types, self.name)
@@ -149,7 +160,17 @@ def check_modify(kind: p4r.Update.Type.ValueType, name: str) -> None:
 
 
 def cells(index: p4r.Index, has_index: bool, size: int, name: str) -> range:
-    """Return the range of cells of an index: one, or all if `has_index` is False. Raises Refusal."""
+    """Return the range of cells that an index of a request names.
+
+    Args:
+        index: The index.
+        has_index: False if the request has none, and so names all cells.
+        size: Number of cells.
+        name: Name of the array, for the message.
+
+    Raises:
+        Refusal: The index is negative, or not below the size.
+    """
     if not has_index:
         return range(size)
     if index.index < 0:

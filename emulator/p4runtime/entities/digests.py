@@ -34,6 +34,14 @@ class DigestService:
     def __init__(
         self, info: p4i.Digest, types: p4t.P4TypeInfo, schema: DigestSchema | None, state: DigestQueue | None
     ) -> None:
+        """Create the service.
+
+        Args:
+            info: Digest of the P4Info.
+            types: Types of the P4Info.
+            schema: Schema of the digest in the program; None: the program lacks it.
+            state: Records of the switch; None: the program lacks the digest.
+        """
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.program_name = self.name if schema is None else schema.name

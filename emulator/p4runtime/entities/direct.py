@@ -71,7 +71,14 @@ class DirectResources:
         entry: p4r.TableEntry,
         wanted: tuple[Counts | None, MeterRates | None],
     ) -> None:
-        """Do what `decode` has read from a MODIFY: an unset counter stays, an unset meter becomes green."""
+        """Apply what `decode` has read from a MODIFY: an unset counter stays, an unset meter becomes green.
+
+        Args:
+            match: Match of the entry; None: the default entry.
+            priority: Priority of the entry.
+            entry: Entry of the request.
+            wanted: Counts and rates that `decode` returned for it.
+        """
         counts, rates = wanted
         if counts is not None:
             self._state.set_counter(match, *counts, priority)
@@ -83,7 +90,14 @@ class DirectResources:
     def encode(
         self, match: tuple[Match, ...] | None, priority: int, query: p4r.TableEntry, message: p4r.TableEntry
     ) -> None:
-        """Fill the parts of an answer that the query asks for."""
+        """Fill the direct resources that a query requests into an answer.
+
+        Args:
+            match: Match of the entry; None: the default entry.
+            priority: Priority of the entry.
+            query: Entry of the request.
+            message: Entry of the answer; changed.
+        """
         if self.has_counter and query.HasField("counter_data"):
             self.encode_counter(match, priority, message.counter_data)
         if self.has_meter and query.HasField("meter_config"):
@@ -131,8 +145,13 @@ class DirectResources:
     def encode_meter(
         self, match: tuple[Match, ...] | None, priority: int, query: p4r.DirectMeterEntry, entry: p4r.DirectMeterEntry
     ) -> None:
-        """Fill in rates of one entry, and packets by colour if the query has the field; `match` is None for the
-        default entry.
+        """Fill a direct meter's rates into an answer, and its counts by colour if the query requests them.
+
+        Args:
+            match: Match of the entry; None: the default entry.
+            priority: Priority of the entry.
+            query: Direct meter entry of the request.
+            entry: Direct meter entry of the answer; changed.
         """
         encode_config(self._state.meter(match, priority), entry.config)
         if query.HasField("counter_data"):

@@ -33,7 +33,14 @@ class ProfileService:
     def __init__(
         self, info: p4i.ActionProfile, state: ActionProfile, actions: ScopedActions, is_port: Callable[[int], bool]
     ) -> None:
-        """Create the service; `is_port` returns True for ports that can be watched."""
+        """Create the service.
+
+        Args:
+            info: Action profile of the P4Info.
+            state: Action profile of the switch.
+            actions: Actions that its members may have.
+            is_port: Returns True for ports that can be watched.
+        """
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.selector = info.with_selector

@@ -45,7 +45,13 @@ class Services:
 
 
 def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Callable[[int], bool]) -> Services:
-    """Match a P4Info with a program. `is_port` returns True for ports that can be watched.
+    """Match a P4Info with a program.
+
+    Args:
+        info: The P4Info.
+        program: The program.
+        state: State of the switch.
+        is_port: Returns True for ports that can be watched.
 
     Raises:
         Refusal: P4Info and program do not belong together.

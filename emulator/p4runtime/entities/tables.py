@@ -47,9 +47,15 @@ class TableService:
         profile: ProfileService | None,
         meter: p4i.MeterSpec | None,
     ) -> None:
-        """Create the service; `meter` is the spec of the table's direct meter.
+        """Create the service. P4Info says whether the program's initial entries are constant; this sets it in `state`.
 
-        P4Info says whether the program's initial entries are constant; this sets it in `state`.
+        Args:
+            info: Table of the P4Info.
+            schema: Schema of the table in the program.
+            state: Table of the switch.
+            actions: Actions that entries may have.
+            profile: Action profile of the table; None: entries have their own actions.
+            meter: Spec of the table's direct meter; None: it has none.
 
         Raises:
             Refusal: P4Info and program disagree.

@@ -60,7 +60,17 @@ class ScalarType:
 
 
 def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, label: str, depth: int = 0) -> ScalarType:
-    """Return the type that P4Info gives an object. Raises `Refusal` for one that no register of this switch holds."""
+    """Return the type that P4Info gives an object.
+
+    Args:
+        spec: Type in the P4Info.
+        info: Named types of the P4Info.
+        label: Name of the object, for the message.
+        depth: Number of named types that have been resolved on the way.
+
+    Raises:
+        Refusal: No register of this switch holds the type.
+    """
     match spec.WhichOneof("type_spec"):
         case "bitstring":
             bits = spec.bitstring

@@ -156,8 +156,9 @@ def test_workers_grow_the_forest_of_one_machine_with_all_images() -> None:
     assert (alone.predict(images) == digits).mean() > 0.95
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("kind", [SwitchKind.WEIR, pytest.param(SwitchKind.BMV2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", SwitchKind)
 def test_digits_are_classified_beside_a_job(kind: SwitchKind, tmp_path: Path) -> None:
     if (reason := obstacle(kind)) is not None:
         pytest.skip(reason)

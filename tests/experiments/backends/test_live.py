@@ -51,7 +51,7 @@ async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: py
         assert controller.moves.options.together
 
 
-@pytest.mark.parametrize(("queue", "bound"), [(16, 96), (128, 96), (256, 192), (512, 384), (4096, 384)])
+@pytest.mark.parametrize(("queue", "bound"), [(16, 96), (128, 96), (256, 192), (512, 384), (1024, 768), (4096, 768)])
 def test_queue_bounds_follow_the_smallest_queues_capacity(queue: int, bound: int) -> None:
     assert bound_packets(leaf_spine(1, 1, 3, queue_packets=queue)) == bound
 

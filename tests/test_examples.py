@@ -117,8 +117,9 @@ def test_a_strategy_of_ones_own(tmp_path: Path) -> None:
     assert "✓ final weights are bit-identical" in printed
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("kind", [SwitchKind.WEIR, pytest.param(SwitchKind.BMV2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", SwitchKind)
 def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path) -> None:
     if (reason := obstacle(kind)) is not None:
         pytest.skip(reason)

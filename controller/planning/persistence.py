@@ -45,7 +45,7 @@ class LoadHistory:
         self._known.clear()
 
     def persistence(self, horizon_s: float) -> float:
-        """Return the autocorrelation of loads after `horizon_s`, 0…1; 1 without two readings or any difference.
+        """Return the autocorrelation of loads after `horizon_s`, 0…1; 1 without two readings, links or any difference.
 
         Each reading is compared with the first one that is at least a horizon later. If the readings span less,
         neighbours are compared, and the result is raised to the power of the horizon over their distance.
@@ -58,6 +58,8 @@ class LoadHistory:
         if len(self._readings) < 2:
             return 1.0
         shares = np.array([shares for _, shares in self._readings])
+        if not shares.size:
+            return 1.0
         deviations = shares - shares.mean()
         variance = float((deviations**2).mean())
         if not variance > 0:

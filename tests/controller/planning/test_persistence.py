@@ -58,6 +58,12 @@ def test_one_reading_or_an_idle_fabric_counts_as_lasting() -> None:
     assert persistence(LINKS, [(0.0, {}), (0.02, {}), (0.04, {})], 0.02) == 1.0
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_fabric_of_one_switch_counts_as_lasting() -> None:
+    one = Links.of(Routes(leaf_spine(1, 0, 2)))
+    assert persistence(one, [(0.0, {}), (0.02, {}), (0.04, {})], 0.02) == 1.0
+
+
 def test_loads_of_hosts_links_do_not_count() -> None:
     host = next(end for end, at in LINKS.number.items() if LINKS.pair_of[at] < 0)
     readings = [(at, {**loads, host: LinkLoad((number % 2) * GBIT)}) for number, (at, loads) in enumerate(course(1.0))]

@@ -91,7 +91,9 @@ class Host:
         self.call = attend()
 
     async def say(self, **content: Any) -> None:
-        await self.call.write(pb.FromHost(**content))
+        """Write a message; `end` has the status of a stream that the service has ended before."""
+        with suppress(grpc.aio.AioRpcError):
+            await self.call.write(pb.FromHost(**content))
 
     async def hear(self, content: str) -> Any:
         """The next message of this kind; others are passed over."""

@@ -156,8 +156,7 @@ class FrameCheck:
             source: IPv4 address of the sender, as a 32-bit number.
             destination: IPv4 address of the receiver, as a 32-bit number.
             sequences: 64-bit sequence numbers (n,), of which the headers have the lower half. So packets of different
-                rounds
-                of the 32 bits have different checks.
+                rounds of the 32 bits have different checks.
 
         Returns:
             Checks, uint64 (n,).

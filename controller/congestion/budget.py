@@ -605,8 +605,7 @@ def _longest_wait_ns(cable: Link, is_full: bool, options: CongestionOptions, fra
 
 def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: int) -> int:
     """Return the longest time in ns that a packet and its acknowledgement can be in the network, whatever other traffic
-    there
-    is.
+    there is.
 
     Every queue on the way is taken as full. The time that hosts take to answer is not included.
 

@@ -132,8 +132,7 @@ def policer_entries(
         windows: Window of each link, in rounds; None: no windows.
         cleared: Ports whose incoming packets lose INT's mark.
         fetches: Packets of rounds that hosts of moved jobs fetch from each other, by job and link; workers may send
-            them
-            at once.
+            them at once.
     """
     plans = tuple(plans)
     write = _metered if topology.switch(switch).target.meters else _priced

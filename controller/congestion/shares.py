@@ -65,9 +65,8 @@ def fair_windows(
     """Return the window of each job: the smallest that the queues on its path allow, and no more than its own.
 
     A switch has one window for a port, which is the largest of the jobs that cross it; smaller windows of the other
-    jobs
-    are enforced at a port that they have alone, such as their hosts'. Without such a port, all jobs of a queue get its
-    `equal` window.
+    jobs are enforced at a port that they have alone, such as their hosts'. Without such a port, all jobs of a queue get
+    its `equal` window.
 
     Args:
         jobs: Streams of each job.

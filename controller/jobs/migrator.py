@@ -298,8 +298,7 @@ class Migrator:
 
     def resumed(self, number: int, host: str, generation: int, now_ns: int) -> None:
         """Record that a host continues in a generation. Copies of earlier confirmations change nothing, and the last
-        confirmation
-        ends the move.
+        confirmation ends the move.
 
         Args:
             number: Number of the job.

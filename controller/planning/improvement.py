@@ -53,8 +53,7 @@ def better_alone(
     """Return the improvement by the placement that `place` finds, or None.
 
     It must be faster by more than the share `gain`, by the last reading, and be acceptable for the jobs of the scene.
-    The
-    result says how many earlier readings agree.
+    The result says how many earlier readings agree.
 
     Args:
         place: Strategy that finds a placement; its exceptions pass through.

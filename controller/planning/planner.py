@@ -200,10 +200,8 @@ class Planner:
         """Return a function that looks for a better placement of a job; it may run in another thread.
 
         Its result is the strategy's placement by the last reading, if that is predicted to be faster than the plan's by
-        more
-        than the share `gain`, and acceptable for the jobs beside it that can stay; otherwise None. It says how many
-        earlier
-        readings agree. The function raises PlacementError if the strategy finds no placement.
+        more than the share `gain`, and acceptable for the jobs beside it that can stay; otherwise None. It says how
+        many earlier readings agree. The function raises PlacementError if the strategy finds no placement.
 
         Args:
             plan: Plan of the job.
@@ -263,8 +261,7 @@ class Planner:
         """Return a function that looks for better placements of all running jobs together, as `better` does for one.
 
         Its result is each job's improvement, by index in `plans`; empty if all should stay. It raises PlacementError if
-        some
-        cannot be evaluated together.
+        some cannot be evaluated together.
 
         Args:
             plans: Plan of each job, with the hosts of its workers that take part.

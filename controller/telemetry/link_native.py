@@ -128,10 +128,8 @@ def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old:
     """Write a report on a link into the arrays.
 
     If a switch's clock goes back by up to `horizon_ns`, its report was overtaken, unless it belongs to a probe sent
-    after
-    the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number shows that
-    the
-    report is old.
+    after the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number
+    shows that the report is old.
 
     Args:
         told: Record with the last five of REPORT's fields.

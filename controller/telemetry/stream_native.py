@@ -113,8 +113,7 @@ def classify(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint
     """Classify the sequence number of a report.
 
     A copy has the bytes of the first. A restart is proved when two numbers have come again with other bytes, or two in
-    a
-    row are far from all others (as in RFC 3550, appendix A.1).
+    a row are far from all others (as in RFC 3550, appendix A.1).
 
     Args:
         stream: State of the stream; changed.

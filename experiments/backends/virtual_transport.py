@@ -228,8 +228,7 @@ class Transfers:
             events: Events of the run.
             seed: Seed of the run, from which the keys of the transports are made.
             life_ns: Returns the longest time in ns that a packet between two hosts and its acknowledgement can be in
-                the
-                network.
+                the network.
         """
         self._fabric = emulated.fabric
         self._events = events

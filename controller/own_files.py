@@ -45,7 +45,7 @@ def open_own(path: Path, flags: int) -> int:
 
     A link is followed if it is this user's. Raises OSError, PermissionError for another user's file or link.
     """
-    if (reason := _refusal_of_file(path)) is not None:
+    if (reason := refusal_of_file(path)) is not None:
         raise PermissionError(errno.EPERM, reason, str(path))
     followed = 0 if path.is_symlink() else os.O_NOFOLLOW  # one that comes between these lines is another user's
     file = os.open(path, flags | followed, 0o600)
@@ -55,12 +55,12 @@ def open_own(path: Path, flags: int) -> int:
     return file
 
 
-def _refusal_of_file(path: Path) -> str | None:
+def refusal_of_file(path: Path, *, trusts_sticky: bool = True) -> str | None:
     """Return why a file is not to be written to: its folder is distrusted, or it is another user's; None for a new one.
 
-    A link counts as its owner's. Raises OSError.
+    A link counts as its owner's. The arguments are those of `distrusted`. Raises OSError.
     """
-    if (reason := distrusted(path.parent)) is not None:
+    if (reason := distrusted(path.parent, trusts_sticky=trusts_sticky)) is not None:
         return f"{reason} and replace it"
     try:
         status = path.lstat()

@@ -12,7 +12,7 @@ import duckdb
 
 from ...errors.texts import printable
 from ..errors import ControllerError
-from ..own_files import distrusted, links_are_refused
+from ..own_files import links_are_refused, refusal_of_file
 from .seen import SeenFabric, SeenLink
 
 SCHEMA: Final = """
@@ -78,8 +78,8 @@ class HistoryFile:
         self._path = path
         self._max_rows = max_rows
         try:
-            for folder in (path.parent, path.resolve().parent):
-                if (reason := distrusted(folder, trusts_sticky=links_are_refused())) is not None:
+            for own in (path, path.with_name(f"{path.name}.wal"), path.resolve()):
+                if (reason := refusal_of_file(own, trusts_sticky=links_are_refused())) is not None:
                     raise ControllerError(f"cannot keep telemetry there: {reason}", place=str(path))
         except OSError as error:
             raise ControllerError(f"cannot keep telemetry there: {error.strerror}", place=str(path)) from None

@@ -81,8 +81,7 @@ def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, in
 
     Returns:
         Links in the order of the path, each with the share 1. If the choice of a switch on the path is unknown: all
-            links
-        that the datagrams may take, with their probabilities.
+        links that the datagrams may take, with their probabilities.
 
     Raises:
         TopologyError: There is no path.

@@ -120,6 +120,11 @@ def test_a_history_in_a_sticky_folder_needs_a_kernel_that_refuses_links(
     from weir.controller.live import history
 
     monkeypatch.setattr(history, "links_are_refused", lambda: links_are_refused)
+    for theirs in ("theirs", "other.wal"):  # files, which old kernels open in sticky folders
+        as_nobody((shared / theirs).touch)
+    for path in (shared / "theirs", shared / "other"):
+        with pytest.raises(ControllerError):
+            history.HistoryFile(path)
     (tmp_path / "link").symlink_to(shared / "history")
     for path in (shared / "history", tmp_path / "link"):
         with nullcontext() if links_are_refused else pytest.raises(ControllerError), history.HistoryFile(path):

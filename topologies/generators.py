@@ -7,7 +7,7 @@ ports towards the hosts. Hosts are `10.0.<leaf>.<place>`, places from 1.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
 
 from .errors import TopologyError
@@ -54,21 +54,12 @@ def leaf_spine(
     _check_count("leaves", leaves, 1, 255)
     _check_count("spines", spines, 0 if leaves == 1 else 1, 255)
     _check_count("hosts_per_leaf", hosts_per_leaf, 0, 254)
-    hosts: list[Host] = []
-    links: list[Link] = []
-    for leaf in range(1, leaves + 1):
-        for place in range(1, hosts_per_leaf + 1):
-            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{leaf}.{place}"))
-            hosts.append(host)
-            access = Endpoint(host.name, 0), Endpoint(f"s{leaf}", place)
-            links.append(Link(*access, rate_bps, delay_ns, loss, queue_packets, mtu))
+    wiring = _Wiring(rate_bps, delay_ns, loss, queue_packets, mtu)
+    wiring.add_hosts(leaves, hosts_per_leaf)
     for leaf in range(1, leaves + 1):
         for spine in range(1, spines + 1):
-            uplink = Endpoint(f"s{leaf}", hosts_per_leaf + spine), Endpoint(f"s{leaves + spine}", leaf)
-            links.append(Link(*uplink, uplink_rate_bps or rate_bps, delay_ns, loss, queue_packets, mtu))
-    tiers = ["leaf"] * leaves + ["spine"] * spines
-    switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
-    return Topology(name, tuple(hosts), switches, tuple(links))
+            wiring.link((leaf, hosts_per_leaf + spine), (leaves + spine, leaf), uplink_rate_bps)
+    return wiring.topology(name, ["leaf"] * leaves + ["spine"] * spines, slots, target)
 
 
 def fat_tree(
@@ -106,30 +97,19 @@ def fat_tree(
         raise TopologyError(f"k {k} is not an even number in 2…64; write it like 4", value=k)
     half = k // 2
     edges, aggregations, cores = k * half, k * half, half * half
-    hosts: list[Host] = []
-    links: list[Link] = []
-
-    def link(a: Endpoint, b: Endpoint) -> None:
-        links.append(Link(a, b, rate_bps, delay_ns, loss, queue_packets, mtu))
-
-    for edge in range(1, edges + 1):
-        for place in range(1, half + 1):
-            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.{edge >> 8}.{edge & 255}.{place}"))
-            hosts.append(host)
-            link(Endpoint(host.name, 0), Endpoint(f"s{edge}", place))
+    wiring = _Wiring(rate_bps, delay_ns, loss, queue_packets, mtu)
+    wiring.add_hosts(edges, half)
     for pod in range(k):
         for e in range(half):
             for j in range(half):
-                up = Endpoint(f"s{pod * half + e + 1}", half + j + 1)
-                link(up, Endpoint(f"s{edges + pod * half + j + 1}", e + 1))
+                wiring.link((pod * half + e + 1, half + j + 1), (edges + pod * half + j + 1, e + 1))
     for pod in range(k):
         for j in range(half):
             for c in range(half):
-                up = Endpoint(f"s{edges + pod * half + j + 1}", half + c + 1)
-                link(up, Endpoint(f"s{edges + aggregations + j * half + c + 1}", pod + 1))
+                core = edges + aggregations + j * half + c + 1
+                wiring.link((edges + pod * half + j + 1, half + c + 1), (core, pod + 1))
     tiers = ["edge"] * edges + ["aggregation"] * aggregations + ["core"] * cores
-    switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
-    return Topology(name, tuple(hosts), switches, tuple(links))
+    return wiring.topology(name, tiers, slots, target)
 
 
 def jellyfish(
@@ -181,8 +161,9 @@ def jellyfish(
             graph = networkx.complement(graph)
         if networkx.is_connected(graph):
             break
-    pairs = sorted((min(edge) + 1, max(edge) + 1) for edge in graph.edges)
-    return _flat(name, switches, pairs, hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets, mtu))
+    wiring = _Wiring(rate_bps, delay_ns, loss, queue_packets, mtu)
+    wiring.add_flat(switches, hosts_per_switch, sorted((min(edge) + 1, max(edge) + 1) for edge in graph.edges))
+    return wiring.topology(name, [None] * switches, slots, target)
 
 
 def random_fabric(
@@ -226,35 +207,48 @@ def random_fabric(
     while len(pairs) < links:
         a, b = sorted(rng.sample(range(1, switches + 1), 2))
         pairs.add((a, b))
-    return _flat(
-        name, switches, sorted(pairs), hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets, mtu)
-    )
+    wiring = _Wiring(rate_bps, delay_ns, loss, queue_packets, mtu)
+    wiring.add_flat(switches, hosts_per_switch, sorted(pairs))
+    return wiring.topology(name, [None] * switches, slots, target)
 
 
-def _flat(
-    name: str,
-    count: int,
-    pairs: Iterable[tuple[int, int]],
-    hosts_per_switch: int,
-    slots: int,
-    target: Target,
-    link: tuple[int, int, float, int, int],
-) -> Topology:
-    """Switches of one tier, all with as many hosts, and these links between them."""
-    _check_count("hosts_per_switch", hosts_per_switch, 1, 254)
-    hosts: list[Host] = []
-    links: list[Link] = []
-    for switch in range(1, count + 1):
-        for place in range(1, hosts_per_switch + 1):
-            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{switch}.{place}"))
-            hosts.append(host)
-            links.append(Link(Endpoint(host.name, 0), Endpoint(f"s{switch}", place), *link))
-    ports = [hosts_per_switch] * (count + 1)
-    for a, b in pairs:
-        ports[a], ports[b] = ports[a] + 1, ports[b] + 1
-        links.append(Link(Endpoint(f"s{a}", ports[a]), Endpoint(f"s{b}", ports[b]), *link))
-    switches = tuple(Switch(f"s{i}", i, slots, None, target) for i in range(1, count + 1))
-    return Topology(name, tuple(hosts), switches, tuple(links))
+class _Wiring:
+    """Hosts and links of a fabric, in the order in which they are added; switches are numbers from 1."""
+
+    def __init__(self, rate_bps: int, delay_ns: int, loss: float, queue_packets: int, mtu: int) -> None:
+        self._rate_bps = rate_bps
+        self._further = (delay_ns, loss, queue_packets, mtu)
+        self._hosts: list[Host] = []
+        self._links: list[Link] = []
+
+    def add_hosts(self, switches: int, each: int) -> None:
+        """Add the hosts of the first switches, from port 1 of each."""
+        for switch in range(1, switches + 1):
+            for place in range(1, each + 1):
+                host = Host(f"h{len(self._hosts) + 1}", IPv4Address(f"10.{switch >> 8}.{switch & 255}.{place}"))
+                self._hosts.append(host)
+                self._add(Endpoint(host.name, 0), Endpoint(f"s{switch}", place), self._rate_bps)
+
+    def link(self, a: tuple[int, int], b: tuple[int, int], rate_bps: int | None = None) -> None:
+        """Link two ports of switches, at the rate of the hosts' links unless another is given."""
+        self._add(Endpoint(f"s{a[0]}", a[1]), Endpoint(f"s{b[0]}", b[1]), rate_bps or self._rate_bps)
+
+    def add_flat(self, switches: int, hosts_per_switch: int, pairs: Iterable[tuple[int, int]]) -> None:
+        """Add equally many hosts to every switch, and a link, from their next free ports, between each pair."""
+        _check_count("hosts_per_switch", hosts_per_switch, 1, 254)
+        self.add_hosts(switches, hosts_per_switch)
+        ports = [hosts_per_switch] * (switches + 1)
+        for a, b in pairs:
+            ports[a], ports[b] = ports[a] + 1, ports[b] + 1
+            self.link((a, ports[a]), (b, ports[b]))
+
+    def topology(self, name: str, tiers: Sequence[str | None], slots: int, target: Target) -> Topology:
+        """Return the fabric; `tiers` is the tier of every switch."""
+        switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
+        return Topology(name, tuple(self._hosts), switches, tuple(self._links))
+
+    def _add(self, a: Endpoint, b: Endpoint, rate_bps: int) -> None:
+        self._links.append(Link(a, b, rate_bps, *self._further))
 
 
 def _check_count(name: str, value: int, least: int, most: int) -> None:

@@ -430,4 +430,4 @@ def _rounded(value: float, digits: int) -> str:
 def _share(value: Interval | None) -> str:
     if value is None or value.value != value.value:
         return ""
-    return f"{100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
+    return f"{100 * value.value:z.0f} % ({100 * value.low:z.0f} to {100 * value.high:z.0f})"

@@ -101,6 +101,10 @@ def test_p95_and_depth_have_intervals_and_several_jobs_a_dagger() -> None:
     assert page._table(one).splitlines()[2].startswith("| widest | 2 ± 0.05 | 3 ± 0.05 |")
 
 
+def test_shares_that_round_to_zero_have_no_sign() -> None:
+    assert page._share(Interval(-0.004, -0.012, -0.001)) == "0 % (-1 to 0)"
+
+
 def test_a_strategy_that_did_not_run_has_its_reason() -> None:
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
     point = next(iter(suite.points())).model_copy(update={"strategies": ("ps", "widest")})

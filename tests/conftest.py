@@ -75,8 +75,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Python waits for the threads of every pool before it exits: one that never ends is shown, and the run fails."""
-    faulthandler.dump_traceback_later(_LAST_S, exit=True, file=os.dup(2))
+    """Python waits for the threads of every pool before it exits: one that never ends is shown, and the run fails.
+
+    A worker that shares the tests has nothing to show: it waits here for the others, however long they take, and is
+    killed 10 s after the last of them.
+    """
+    if not _WORKER:
+        faulthandler.dump_traceback_later(_LAST_S, exit=True, file=os.dup(2))
 
 
 @pytest.fixture(autouse=True)

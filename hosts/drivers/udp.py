@@ -90,9 +90,16 @@ class UdpHost:
     def __init__(
         self, address: int, port: int = AGGREGATION_PORT, *, nic: str = "", longest_bytes: int = MESSAGE_BYTES
     ) -> None:
-        """Bind `address` (IPv4, as an integer), or share it with this user's process that has it, and start the thread;
-        or, with `nic`, be that address in the emulated fabric that listens for this host at that path. No datagram of
-        the port's is longer than `longest_bytes`. Raises OSError when it cannot be had, or no fabric listens.
+        """Bind the address, or share it with the process of this user that has it, and start the thread.
+
+        Args:
+            address: IPv4 address as an integer.
+            port: UDP port.
+            nic: Path at which an emulated fabric listens for the host with this address; "": this machine's network.
+            longest_bytes: Length of the port's longest datagram in bytes.
+
+        Raises:
+            OSError: The address is not this machine's, another user has the port, or no fabric listens.
         """
         self.address = address
         self.port = port
@@ -272,11 +279,17 @@ class UdpEndpoint:
         *,
         nic: str = "",
     ) -> None:
-        """`where`: an address (IPv4, as an integer) to be had for this core alone, as `UdpHost` has it, or the host
-        that runs it.
+        """Attach the core to a host.
 
-        Raises OSError when the address cannot be had, and HostError when the host, in whichever process, has a core of
-        this job.
+        Args:
+            core: The core.
+            where: The host, or an IPv4 address as an integer: then the endpoint has a `UdpHost` of its own.
+            port: UDP port, if `where` is an address.
+            nic: Path of an emulated fabric, if `where` is an address; see `UdpHost`.
+
+        Raises:
+            OSError: `UdpHost` cannot have the address.
+            HostError: The host has a core of this job, in this process or another, or the core's law reads INT.
         """
         self.core = core
         self._owns_host = not isinstance(where, UdpHost)
@@ -361,7 +374,7 @@ class UdpWorker:
     """A worker on a UDP endpoint: the `Driver` of a `Communicator`. Use it as a context manager."""
 
     def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
-        """Start the endpoint; see `UdpEndpoint`."""
+        """Start the endpoint; arguments and errors are those of `UdpEndpoint`."""
         self.core = core
         self.endpoint = UdpEndpoint(core, where, port, nic=nic)
         self.explain: Callable[[HostError], str] = lambda _: ""

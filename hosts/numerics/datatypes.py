@@ -92,6 +92,14 @@ class FloatType(DataType):
     """A type of floating numbers."""
 
     def __init__(self, name: str, storage: type[np.generic], *, digits: int, least: int) -> None:
+        """Create the type.
+
+        Args:
+            name: NumPy's name of it, or that of ml_dtypes and PyTorch.
+            storage: Type of arrays: its own, or an unsigned integer of as many bits.
+            digits: Binary digits of the significand, the implicit one included.
+            least: Exponent of 2 of the smallest subnormal number.
+        """
         super().__init__(name, storage)
         self.digits = digits
         """Binary digits of the significand."""

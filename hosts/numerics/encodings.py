@@ -143,8 +143,16 @@ class Encoding:
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
-        """Return chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,); `place` None: the first
-        chunks.
+        """Return chunks as this worker's lanes.
+
+        Args:
+            values: Chunks (k, v), as `prepare` left them.
+            exponents: Agreed biased exponents, or codes of scales, (k,).
+            weight: Weight of this worker, by which a mean multiplies the numbers.
+            place: Numbers of the chunks and seeds of the call; None: the first chunks, seeds of 0.
+
+        Returns:
+            Lanes, int32 (k, lanes).
         """
         factor = weight if self.mean else 1
         finite = self._finite(values) if self._takes_all else values
@@ -165,7 +173,17 @@ class Encoding:
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Return the summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
+        """Return summed lanes as numbers.
+
+        Args:
+            sums: Summed lanes (k, lanes).
+            exponents: Agreed biased exponents, or codes of scales, (k,).
+            weights: Summed weights (k,), by which a mean divides unless they are 0.
+            place: Numbers of the chunks and seeds of the call; None: the first chunks, seeds of 0.
+
+        Returns:
+            Numbers (k, v), of the type's storage.
+        """
         limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
         if isinstance(self.kind, FloatType) and self.poison is not None:
@@ -251,7 +269,7 @@ class BoundedIntegers(Encoding):
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
-        """Return chunks (k, v) as lanes, int32 (k, lanes)."""
+        """Same contract as `Encoding.encode`; exponent, weight and place have no effect."""
         half = 1 << (self._low_bits - 1)
         numbers = values.astype(np.int64)
         low = (numbers + half & (1 << self._low_bits) - 1) - half
@@ -269,7 +287,7 @@ class BoundedIntegers(Encoding):
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Return the summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
+        """Same contract as `Encoding.decode`: sums modulo 2³². Exponents, weights and place have no effect."""
         high = self.high.unpacked(sums[:, self.values :], self.values) << np.uint32(self._low_bits)
         return (sums[:, : self.values].view(np.uint32) + high).view(np.int32)
 

@@ -150,17 +150,40 @@ class LaneCode(ABC):
     def quantise(
         self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
     ) -> UintArray:
-        """Return codes 0 … levels − 1 (k, v), by agreed scales (k,) > 0 and this worker's random numbers (k, v)."""
+        """Return the codes of numbers.
+
+        Args:
+            chunks: Numbers (k, v), as `spread` returned them.
+            scales: Agreed scales (k,) > 0.
+            levels: Number of levels L.
+            uniform: Random numbers of this worker, in [0, 1), (k, v).
+
+        Returns:
+            Codes in 0…L − 1, uint32 (k, v).
+        """
 
     @abstractmethod
     def restore(
         self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
     ) -> Float32Array:
-        """Return the sums of numbers (k, v) for sums of codes (k, v) of so many contributors (k,)."""
+        """Return the sums of numbers that belong to sums of codes.
+
+        Args:
+            sums: Sums of codes (k, v).
+            scales: Agreed scales (k,) > 0.
+            levels: Number of levels L.
+            contributors: Number of workers whose codes were added, (k,).
+
+        Returns:
+            Sums of numbers, float32 (k, v), before `gather`.
+        """
 
 
 def centred(sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]) -> Float32Array:
-    """Restore sums of codes whose level l stands for scale · (2l/(L − 1) − 1), rounded to float32 once."""
+    """Restore sums of codes whose level l stands for scale · (2l/(L − 1) − 1), rounded to float32 once.
+
+    Same contract as `LaneCode.restore`.
+    """
     offset = 2 * sums - (contributors * (levels - 1))[:, None]
     return (offset * (scales / (levels - 1))[:, None]).astype(np.float32)
 
@@ -178,10 +201,9 @@ def square_sums(chunks: Float32Array) -> NDArray[np.float64]:
 
 
 def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array) -> UintArray:
-    """Return the round to one of the two nearest of `levels` uniform levels in ±scale, at random so that the mean is
-    the number.
+    """Round each number to one of the two nearest uniform levels in ±scale, at random so that the mean is the number.
 
-    Numbers beyond ±scale become the outermost level.
+    Numbers beyond ±scale become the outermost level. Same contract as `LaneCode.quantise`.
     """
     limit = scales.astype(np.float32)[:, None]
     steps = ((levels - 1) / (2 * scales)).astype(np.float32)[:, None]
@@ -262,7 +284,7 @@ class LaneType(FloatType):
             return values.astype(np.float32)
 
     def encoding(self, workers: int, lanes: int, *, mean: bool, propagate: bool, poison: bool) -> Encoding:
-        """Return the encoding of this type's tensors; see `encodings.encoding_of`."""
+        """Same contract as `encodings.encoding_of`. Raises InvalidTensor for `propagate`, too."""
         if propagate:
             raise InvalidTensor(
                 'NaN and infinity cannot be propagated; take nonfinite="error" or "poison"',
@@ -336,7 +358,7 @@ class LaneEncoding(Encoding):
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
-        """Spread chunks (k, v) as lanes, int32 (k, lanes), by the agreed scale codes (k,)."""
+        """Same contract as `Encoding.encode`; `exponents` are codes of scales, and the weight has no effect."""
         place = place or ChunkPlace.first(len(values))
         if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
             lanes = np.empty((len(values), self.lanes), np.uint32)
@@ -368,9 +390,7 @@ class LaneEncoding(Encoding):
         weights: NDArray[np.int64],
         place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
-        """Return the summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by
-        them.
-        """
+        """Same contract as `Encoding.decode`; `exponents` are codes of scales, `weights` numbers of contributors."""
         place = place or ChunkPlace.first(len(sums))
         contributors = np.asarray(weights, np.int64)
         nan = exponents == NAN_CODE

@@ -172,10 +172,17 @@ def prepare(chunks: Any, numbers: Any, seed: Any, size: Any, factor: Any, clip: 
 
 @allocating
 def encode(chunks: Any, limits: Any, steps: Any, numbers: Any, seed: Any, bits: Any, levels: Any, lanes: Any) -> None:
-    """Round chunks (k, v) at random to `levels` levels within ±limits (k,), and write them to fields of `lanes` (k, l).
+    """Round contiguous chunks at random to uniform levels, and write the codes to fields of lanes.
 
-    A limit of 0 makes zeros. `numbers` (k,) of the chunks and `seed` make the random numbers; `steps` (k,) are levels
-    in a unit.
+    Args:
+        chunks: Numbers, float32 (k, v).
+        limits: Scales, float32 (k,): levels are in ±limit. A limit of 0 makes lanes of 0.
+        steps: Levels in a unit, float32 (k,): (levels − 1) / (2 · limit).
+        numbers: Numbers of the chunks in their tensor, uint32 (k,), from which random numbers are made.
+        seed: Seed of this worker's random numbers, 32 bits.
+        bits: Bits of a field.
+        levels: Number of levels.
+        lanes: Written, uint32 (k, l); v is a multiple of l.
     """
     count = lanes.shape[1]
     top = np.float32(levels - 1)
@@ -211,9 +218,19 @@ def decode(
     factor: Any,
     values: Any,
 ) -> None:
-    """Write (2 · code − offset) · unit / divisor of all fields of lanes (k, l) to values (k, v), by chunk.
+    """Write (2 · code − offset) · unit / divisor of all fields of lanes, and undo the rotation of `prepare`.
 
-    Where `size` is not 0, the rotation of `prepare` is then undone. A unit of 0 makes zeros.
+    Args:
+        lanes: Summed lanes, uint32 (k, l).
+        units: Half the distance of two levels, float64 (k,); 0 makes zeros.
+        offsets: Contributors · (levels − 1), (k,).
+        divisors: Divisors of the numbers, float32 (k,).
+        bits: Bits of a field.
+        numbers: Numbers of the chunks in their tensor, uint32 (k,).
+        seed: Seed of the rotations' signs.
+        size: Numbers of a block that was rotated; 0: chunks were not rotated.
+        factor: size^−½.
+        values: Written, float32 (k, v); v is a multiple of l.
     """
     count = lanes.shape[1]
     mask = np.uint32((1 << bits) - 1)

@@ -37,7 +37,14 @@ def chunk_count(size: int, lanes: int = LANES) -> int:
 
 
 def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:
-    """Return the error for element `flat` of a tensor, which is a NaN or an infinity."""
+    """Return the error for an element that is a NaN or an infinity.
+
+    Args:
+        name: Name of the tensor.
+        flat: Number of the element in C order.
+        shape: Shape of the tensor.
+        value: The element.
+    """
     return InvalidTensor(
         f"element {flat} (index {index_of(flat, shape)}) is {value}; only finite values can be summed",
         place=f"tensor {name!r}",

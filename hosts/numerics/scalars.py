@@ -261,11 +261,19 @@ class LongIntegers:
 def error_bound(
     kind: FloatType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
 ) -> NDArray[np.float64]:
-    """Return the largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,),
-    float64 (k, v).
+    """Return the largest |x̂ − Σx| of a finite sum of floating numbers.
 
     n times half a quantum, and half an ulp of x̂. The quantum is 2^(e + r − 30), for float64 2^(e + 3r − 92)
     (docs/design.md §3.3).
+
+    Args:
+        kind: Type of the numbers.
+        result: The sum x̂, (k, v), as stored.
+        exponents: Agreed biased exponents, (k,).
+        workers: Number n of workers at the job's start.
+
+    Returns:
+        Bounds, float64 (k, v).
     """
     half_quantum = kind.scalars(workers, mean=False).half_quantum(exponents)
     wide = np.abs(kind.widen(result))

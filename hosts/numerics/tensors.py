@@ -378,7 +378,14 @@ class Tensor:
     # --- results ---
 
     def add_results(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
-        """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, lanes)."""
+        """Note results of local rounds.
+
+        Args:
+            local: Rounds of this tensor, (k,), from 0.
+            exponents: Agreed biased exponents that they carry, (k,).
+            weights: Summed weights, (k,).
+            lanes: Summed lanes (k, lanes) of rounds ≥ P; None for scale rounds, which are before P.
+        """
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
         carrying = np.flatnonzero(local < (len(self._agreed) if self._order is None else len(self._order)))

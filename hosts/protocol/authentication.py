@@ -85,9 +85,16 @@ class SumCheck:
     def of(
         self, numbers: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> Checks:
-        """Return the checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None if all
-        are 0, weights (n,), and whether a sum of these lanes may wrap, of all or (n,). Scale rounds have none,
-        and may.
+        """Return the checks of one worker's messages.
+
+        Args:
+            numbers: Numbers of the pads, (n,), as `pad_numbers` returns them.
+            lanes: Lanes (n, lanes); None: all are 0, or the rounds are scale rounds.
+            weights: Weights of the messages, (n,).
+            wraps: True if a sum of these lanes may wrap, for all messages or (n,); True for scale rounds.
+
+        Returns:
+            Checks in 0…2³² − 1, int64 (n,).
         """
         checks, modulus = self._without_pads(lanes, weights, wraps)
         return (checks + self._pads(numbers, modulus)) % modulus
@@ -103,8 +110,14 @@ class SumCheck:
     ) -> BoolArray:
         """Return whether each message's check is that of its lanes and weight, (n,).
 
-        `counts` are the possible numbers of workers whose checks were added, (m,) for all messages or (n, m); `numbers`
-        those of the pads, (n,), or for each of these possibilities (n, m).
+        Args:
+            numbers: Numbers of the pads, (n,), or (n, m) if they differ by the possibilities in `counts`.
+            lanes: Summed lanes (n, lanes); None: all are 0, or the rounds are scale rounds.
+            weights: Summed weights, (n,).
+            checks: Received checks, (n,).
+            wraps: True if a sum of these lanes may wrap, for all messages or (n,); True for scale rounds.
+            counts: Possible numbers of workers whose checks were added, (m,) for all messages or (n, m). One match
+                suffices. Not used without a key.
         """
         right, modulus = self._without_pads(lanes, weights, wraps)
         pads: Checks = (np.asarray(checks).astype(np.int64) - right) % modulus
@@ -125,8 +138,16 @@ class SumCheck:
         checks: NDArray[Any],
         counts: IntArray,
     ) -> BoolArray:
-        """Return the same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n,
-        m).
+        """Return whether each message's check passes if its lanes may wrap, or if they may not, (n,).
+
+        For hosts that do not know which of the two holds, such as a parameter server.
+
+        Args:
+            numbers: Numbers of the pads, (n,) or (n, m).
+            lanes: Summed lanes (n, lanes); None: all are 0, or the rounds are scale rounds.
+            weights: Summed weights, (n,).
+            checks: Received checks, (n,).
+            counts: Possible numbers of workers whose checks were added, (n, m).
         """
         good = self.passes(numbers, lanes, weights, checks, lanes is None, counts)
         if lanes is not None and self.prime and not good.all():

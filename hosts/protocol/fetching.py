@@ -24,8 +24,18 @@ def answer_fetches(
     members: NDArray[np.uint32],
     counters: Counters,
 ) -> tuple[Messages, list[Datagrams]]:
-    """Return the messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that
-    are kept; `reference` is a round near those asked for, `members` the addresses that are answered.
+    """Answer the FETCH among received messages, for the rounds that are kept.
+
+    Args:
+        messages: Received messages of one size.
+        store: Results of the last rounds.
+        writer: Writer of the answers.
+        reference: A round near those asked for, by which chunk numbers become rounds.
+        members: Addresses that are answered, uint32; messages of others are counted as foreign.
+        counters: Counters of this host, which are updated.
+
+    Returns:
+        The messages that are no FETCH, and the answers: FETCHED for rounds with lanes, SCALE_FETCHED for others.
     """
     if messages.lanes is not None or not np.count_nonzero(asking := messages.kinds == _FETCH):
         return messages, []

@@ -171,6 +171,13 @@ def open_messages(
 
     Malformed datagrams, those with a damaged header, and those of another job or generation are dropped and counted.
 
+    Args:
+        datagrams: Received datagrams.
+        job: Number of the job.
+        generation: Generation of the job's plan.
+        counters: Counters of this host, which are updated.
+        lanes_of_job: Lanes of the job's messages that have lanes.
+
     Returns:
         The messages; None if there are none left.
     """
@@ -205,9 +212,17 @@ def open_messages(
 
 
 class MessageWriter:
-    """Puts messages together for one job, generation and number of slots; `lanes` of its messages."""
+    """Puts messages together for one job, generation and number of slots."""
 
     def __init__(self, job: int, generation: int, slots: int, lanes: int = LANES) -> None:
+        """Create the writer.
+
+        Args:
+            job: Number of the job.
+            generation: Generation of its plan, below 2⁸.
+            slots: Its slots in each switch, a power of two.
+            lanes: Lanes of its messages.
+        """
         self._job = job
         self._width = present_width(lanes)
         self._generation_bits = generation << CHUNK_BITS
@@ -224,10 +239,17 @@ class MessageWriter:
         reduced: IntArray,
         lanes: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint8]:
-        """Return payloads uint8 (n, size) for `rounds` (n,).
+        """Return messages of one type.
 
-        `reduced` is as `Messages.reduced`, (len(REDUCED), n); `lanes` is (n, lanes) where the type
-        has them.
+        Args:
+            kind: Type of the messages.
+            rounds: Round of each message, (n,).
+            contributors: Bitmap of the receiving node's children, the same in all messages.
+            reduced: Fields that nodes reduce, (len(REDUCED), n), as in `Messages.reduced`.
+            lanes: Lanes (n, lanes); None for types without lanes.
+
+        Returns:
+            UDP payloads, uint8 (n, size).
         """
         words: IntArray = _PLACES @ reduced  # as in `Messages`
         words += self._common(kind, contributors)

@@ -23,9 +23,19 @@ Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
 
 
 def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan | None:
-    """Return the plan that a host is to go on by, still to be checked; None where it is the one that already runs,
-    so that a repeated message does no harm. Raises `InvalidPlan` for a host that is not paused, or not of this
-    kind.
+    """Return the plan by which a host resumes, without a check of its values.
+
+    Args:
+        who: Name of the host for error messages.
+        resume: Received message.
+        running: Plan that the host has now.
+        paused: True if the host is paused.
+
+    Returns:
+        The plan; None if it already runs, so that a repeated message has no effect.
+
+    Raises:
+        InvalidPlan: The host is not paused, or the plan is for the other kind of host.
     """
     plan = resume.plan
     if not paused and plan == running:

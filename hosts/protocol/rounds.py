@@ -72,7 +72,18 @@ class RoundStore:
         contributors: int,
         flags: IntArray | int = 0,
     ) -> NDArray[np.uint8]:
-        """Write messages of type `kind` with the results kept at these places and additional flags; uint8 (n, size)."""
+        """Write messages with the results kept at these places.
+
+        Args:
+            writer: Writer of the messages.
+            kind: Type of the messages; one with lanes only for rounds that have them.
+            places: Places, (n,).
+            contributors: Bitmap of the receiving node's children; 0 in answers to FETCH.
+            flags: Flags to set in addition to those of the results, for all messages or (n,).
+
+        Returns:
+            UDP payloads, uint8 (n, size).
+        """
         reduced = self.reduced.take(places, 1)
         reduced[ROW["flags"]] |= flags
         return writer.write(

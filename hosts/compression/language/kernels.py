@@ -41,12 +41,19 @@ class Kernel(NamedTuple):
 
 
 class ExpressionWriter:
-    """Writes expressions; `vectors`: over arrays, for NumPy."""
+    """Writes expressions of the syntax tree as Python text."""
 
     def __init__(
         self, vectors: bool, operator: Callable[[Node], str] | None = None, *, keyed: bool = False, counter: str = ""
     ) -> None:
-        """`keyed`: random numbers are drawn by keys; `counter`: the name of a variable that is an index in range."""
+        """Create the writer.
+
+        Args:
+            vectors: Write expressions over arrays, for NumPy; else over one element, for Numba.
+            operator: Returns the text of a call of an operator; None: there are no such calls.
+            keyed: Draw random numbers by keys in the loop, and do not take them as arguments.
+            counter: Name of a variable that is always an index in range; "": none.
+        """
         self._vectors = vectors
         self._operator = operator
         self._keyed = keyed

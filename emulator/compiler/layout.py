@@ -5,8 +5,9 @@ PHV::
     | validity bytes | stack counters | varbit lengths | shared metadata | small headers | other headers |
     ^ zeroed for every packet ---------------------------------------------------------- ^
 
-Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are invalid: they then read
-as zeros. The contents of larger invalid headers are undefined.
+Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are invalid: until they
+become valid they read as zeros. The contents of larger headers are undefined until then. A header that a program makes
+invalid keeps its bytes (docs/emulator.md).
 
 Header bytes stay in network order, as on the wire; a varbit field lies behind all other fields of its header, and the
 bytes that it takes are counted apart. The elements of a stack lie at equal distances. Metadata fields are native

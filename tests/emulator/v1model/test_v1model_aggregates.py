@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from weir.emulator.program import Program
@@ -79,6 +82,24 @@ def test_a_union_stays_valid_when_an_invalid_member_is_removed(rig: PacketRig) -
     assert rig.send(narrow).frame == narrow
     wide = packet(6, 7, b"", bytes.fromhex("0111 022233"))
     assert rig.send(wide).frame == bytes([6, 0xFF, 0, 2]) + bytes.fromhex("0111 08aa9988")
+
+
+def test_an_invalid_header_keeps_its_fields_until_it_becomes_valid_again() -> None:
+    """The action of command 5 makes a header invalid and valid, and reads its first field in between."""
+
+    def field(header: str, name: str) -> dict[str, Any]:
+        return {"type": "field", "value": [header, name]}
+
+    header, kind = {"type": "header", "value": "options[1].wide"}, field("options[1].wide", "kind")
+    add, remove = ({"op": op, "parameters": [header]} for op in ("add_header", "remove_header"))
+    read = [{"op": "assign", "parameters": [field("command", name), kind]} for name in ("index", "labels", "options")]
+    write = {"op": "assign", "parameters": [kind, {"type": "hexstr", "value": "0x07"}]}
+    root = json.loads(PROGRAM.read_bytes())
+    (action,) = [action for action in root["actions"] if "wide.setValid" in str(action)]
+    action["primitives"] = [add, remove, read[0], write, read[1], add, read[2]]
+    data = packet(5, 0, b"", bytes.fromhex("0111 022233"))
+    sent = PacketRig(Program.load(json.dumps(root).encode())).send(data).frame
+    assert sent == bytes([5, 2, 7, 0]) + bytes.fromhex("0111 000000 08aa9988")
 
 
 @pytest.mark.parametrize("count", range(9))

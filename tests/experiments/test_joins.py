@@ -166,9 +166,9 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     rounds = Rounds.of(config.gradient_values, 256, config.job.window)
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
     nearest, middle, farthest = (round(chunk) for chunk in chunks)
-    held = f"held more than {result.largest_queue_packets} of {result.loosest_promise} promised packets"
+    held = f"held at most {result.largest_queue_packets} packets; its bound is {result.promised[result.largest_queue]}"
     index = joins(result.jobs)[-1].index
-    for told in (f"{nearest}, {middle} and {farthest} chunks, Jain's index is {index:.4f}", held):
+    for told in (f"{nearest}, {middle} and {farthest} chunks. Jain's index is {index:.4f}", held):
         assert told in GUIDE, told
 
 

@@ -45,7 +45,7 @@ class Demand:
     gain_per_step: float | None = None
     """Predicted gain of accuracy in each of the next steps; None: too few reports to predict."""
     converged: bool = False
-    """True beyond 95 % of the predicted final accuracy."""
+    """True beyond 95 % of the predicted final gain of accuracy."""
     periods_waited: int = 0
     """Number of scheduling periods since the job completed a step."""
 

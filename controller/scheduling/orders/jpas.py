@@ -1,7 +1,7 @@
 """JPAS (Zhou et al., JNCA 158, 2020), reconstructed: jobs by their predicted gain of accuracy per second of network.
 
 The paper's policy is a greedy order that is renewed periodically; its predictor is not public. Jobs that have reported
-too little to predict go first, for their gain may be large. Jobs past 95 % of their predicted final accuracy go last.
+too little to predict go first, for their gain may be large. Jobs past 95 % of their predicted final gain go last.
 A job without a completed step for GUARD_PERIODS periods goes before all others until it has completed one.
 """
 

@@ -173,7 +173,7 @@ class Controller:
             topology,
             self.planner,
             lease_ns,
-            Journal(journal, topology, self.planner),
+            Journal(journal, topology, self.planner, self.switches.owner),
             contains_failures=options.contains_failures,
         )
         self.models = Models(topology, self.jobs.journal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ...topologies.model import Endpoint, Topology
 from ..errors import ControllerError
-from ..p4runtime.loading import OWNER_BITS
+from ..p4runtime.loading import OWNER_BITS, new_owner
 from ..planning.generations import GenerationHistory
 from ..planning.planner import Planner
 from .job import RunningJob
@@ -39,13 +38,17 @@ _FABRIC: Final = "fabric"
 class Journal:
     """The journal; without a file it is empty and stores nothing."""
 
-    def __init__(self, journal: JournalFile | None, topology: Topology, planner: Planner) -> None:
-        """Raises JournalError for a journal of another fabric."""
+    def __init__(self, journal: JournalFile | None, topology: Topology, planner: Planner, owner: int = 0) -> None:
+        """`owner` counts if the file names none; 0: a new one is drawn.
+
+        Raises:
+            JournalError: It is the journal of another fabric.
+        """
         self._journal = journal
         self._planner = planner
         self._host_at = {int(host.address): host.name for host in topology.hosts}
         self._changed: set[int] = set()
-        self.owner = 1 + secrets.randbelow((1 << OWNER_BITS) - 1)
+        self.owner = owner or new_owner()
         """Owner id of the controller's entries in the switches: the same as long as the journal exists."""
         self.is_new = True
         """True if nothing is known of the switches' state; always, without a journal."""

@@ -8,6 +8,7 @@ restarts; one without gets a new one each time. A controller that finds another'
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +48,11 @@ class Loading:
         if self.owner == 0:
             return runs(cookie, program)
         return cookie == self.cookie(program) and (self.loads > 0 or not self.forgetful)
+
+
+def new_owner() -> int:
+    """Draw an owner that no other controller has."""
+    return 1 + secrets.randbelow(_OWNERS)
 
 
 def runs(cookie: int, program: int) -> bool:

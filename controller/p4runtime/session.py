@@ -88,6 +88,7 @@ class SwitchSession:
         standby: bool = False,
         patient: bool = False,
         tls: Tls | None = None,
+        owner: int = 0,
     ) -> None:
         """Create a session.
 
@@ -102,6 +103,7 @@ class SwitchSession:
             standby: Open the session also while another controller is primary; otherwise that is an error.
             patient: Open the session also while the switch does not answer; otherwise that is an error.
             tls: Certificates, for a switch that serves TLS.
+            owner: Owner of what is in the switch's registers, as in `Loading`; `claim` changes it.
 
         Raises:
             SwitchUnreachable: The address is invalid.
@@ -139,7 +141,7 @@ class SwitchSession:
         self._broken = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._loading = Loading()
+        self._loading = Loading(owner)
         self._switch = self._new_switch()
 
     def _new_switch(self) -> FinsySwitch:
@@ -222,6 +224,11 @@ class SwitchSession:
         self._loading.claim(owner, forgetful=forgetful)
         if self.is_primary:
             await self._guard(self._switch.load_program(), "load its program")
+
+    @property
+    def owner(self) -> int:
+        """Owner of what is in the switch's registers, as in `Loading`."""
+        return self._loading.owner
 
     @property
     def loads(self) -> int:

@@ -82,6 +82,12 @@ class Switches:
             if had_jobs and self.sessions[name].loads:
                 self._reopened.add(name)
 
+    @property
+    def owner(self) -> int:
+        """Owner for whom all sessions were opened; 0 if they were opened for several, or for none."""
+        owners = {session.owner for session in self.sessions.values()}
+        return owners.pop() if len(owners) == 1 else 0
+
     def pop_foreign_generations(self) -> Mapping[int, frozenset[int]]:
         """Generations, by job, of another owner's entries in these switches, found since the last call."""
         left = {generation for session in self.sessions.values() for generation in session.pop_foreign_generations()}

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...controller.p4runtime.loading import new_owner
 from ...controller.p4runtime.session import SwitchSession
 from ...emulator import interruption
 from ...emulator.fabric import Fabric
@@ -122,7 +123,7 @@ class EmulatedFabric:
 
     def sessions(self, server: P4RuntimeServer) -> AbstractAsyncContextManager[dict[str, SwitchSession]]:
         """Return a session with every switch through a running server, by name."""
-        return open_sessions(self.topology, dict.fromkeys(self.switches, server.address))
+        return open_sessions(self.topology, dict.fromkeys(self.switches, server.address), new_owner())
 
     def add_flow(
         self,

@@ -18,6 +18,7 @@ from typing import Final
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from ...controller.controller import Controller, ControllerOptions
 from ...controller.jobs.membership import longest_silence_ns
+from ...controller.p4runtime.loading import new_owner
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.service.heartbeats import HeartbeatSocket, HeartbeatSource
@@ -120,7 +121,7 @@ async def live_fabric(
             fabric = MininetFabric(topology, kind)
             topology = fabric.topology
         stack.enter_context(fabric)
-        sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses))
+        sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses, new_owner()))
         controller = Controller(
             topology,
             Routes(topology),

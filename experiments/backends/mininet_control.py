@@ -15,6 +15,7 @@ import numpy as np
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from ...controller.controller import Controller, ControllerOptions
 from ...controller.int_config.settings import IntConfig
+from ...controller.p4runtime.loading import new_owner
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement.strategies import STRATEGIES
@@ -122,7 +123,7 @@ async def start_control(
         fabric: The running fabric.
         folder: Folder of the service's socket.
     """
-    sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
+    sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses, new_owner()))
     controller = _controller(config, strategy, fabric, sessions)
     depths = QueueDepths(controller.links)
     bounds = QueuePromises(controller.windows, depths.pop, late_ns=_LATE_NS)

@@ -17,10 +17,22 @@ CONNECT_S: Final = 60.0
 
 @asynccontextmanager
 async def open_sessions(
-    topology: Topology, addresses: Mapping[str, str], **options: Any
+    topology: Topology, addresses: Mapping[str, str], owner: int = 0, **options: Any
 ) -> AsyncIterator[dict[str, SwitchSession]]:
-    """A session with every switch, by name; `addresses` say where each serves, `options` are further ones of
-    `SwitchSession`. Raises ControllerError where one cannot be opened.
+    """Open a session with every switch.
+
+    Args:
+        topology: The fabric.
+        addresses: P4Runtime address of each switch.
+        owner: Owner of the switches' registers, as in `Loading`. A controller without a journal has that of its
+            sessions, and then need not load the programs a second time.
+        **options: Further options of `SwitchSession`.
+
+    Returns:
+        The sessions, by switch.
+
+    Raises:
+        ControllerError: A session cannot be opened.
     """
     async with AsyncExitStack() as stack:
         sessions = {}
@@ -32,6 +44,7 @@ async def open_sessions(
                 device_id=switch.device_id,
                 pipeline=CompiledPipeline(p4info_of(target.program), loaded_of(target.program, target.loads)),
                 timeout_s=CONNECT_S,
+                owner=owner,
                 **options,
             )
             sessions[switch.name] = await stack.enter_async_context(session)

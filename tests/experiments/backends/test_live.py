@@ -9,11 +9,13 @@ from typing import cast
 
 import grpc
 import pytest
+from finsy.proto import p4r
 
 from weir.controller.errors import NotPrimary
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.service.service import ControlService
+from weir.emulator.p4runtime.device import P4RuntimeDevice
 from weir.experiments.backends.live import bound_packets, ends_with_controller, live_fabric
 from weir.experiments.errors import ExperimentError
 from weir.tests.support.control_rig import ANSWER_S, ServiceRig
@@ -49,6 +51,18 @@ async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: py
         job = (await coming).job
         assert [(state.job, list(state.switches)) for state in await rig.jobs()] == [(job, ["s1"])]
         assert controller.moves.options.together
+
+
+async def test_each_switch_loads_its_program_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_config, loads = P4RuntimeDevice.set_config, list[P4RuntimeDevice]()
+
+    def counted(self: P4RuntimeDevice, request: p4r.SetForwardingPipelineConfigRequest) -> None:
+        loads.append(self)
+        set_config(self, request)
+
+    monkeypatch.setattr(P4RuntimeDevice, "set_config", counted)
+    async with live_fabric(leaf_spine(2, 1, 1)):
+        assert len(loads) == len(set(loads)) == 3
 
 
 @pytest.mark.parametrize(("queue", "bound"), [(16, 96), (128, 96), (256, 192), (512, 384), (1024, 768), (4096, 768)])

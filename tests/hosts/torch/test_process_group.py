@@ -136,10 +136,11 @@ def test_a_script_reports_its_progress(ranks: Ranks) -> None:
 
 
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
+    """A slow rank may be aborted, with the reason of the first one, before it compares the calls itself."""
     for outcomes in ranks.play("mismatch"):
         for outcome in outcomes:
             kind, text = outcome["result"]
-            assert kind == "CallMismatch"
+            assert kind in ("CallMismatch", "AllreduceAborted")
             assert "the workers' calls differ" in text
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-import networkx as nx
 import numpy as np
 
 from .demand import Floats
@@ -74,6 +73,8 @@ def groups(jobs: Mapping[str, Phases], size: int = 2) -> list[tuple[str, ...]]:
 
 def _matched(groups: Sequence[tuple[str, ...]], jobs: Mapping[str, Phases]) -> list[tuple[str, ...]]:
     """Join groups in pairs so that the sum of their periods is smallest."""
+    import networkx as nx  # which most runs do without
+
     alone = [period_seconds([jobs[name] for name in group]) for group in groups]
     graph = nx.Graph()
     for a, b in combinations(range(len(groups)), 2):

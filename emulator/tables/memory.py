@@ -17,7 +17,8 @@ import numpy as np
 
 GRACE_SECONDS: Final = 0.1
 """Minimum time before retired memory is freed: far longer than a store takes to reach another core."""
-_CHUNK_ROWS: Final = 256
+_CHUNK_ROWS: Final = (8, 256)
+"""Rows of a pool's first chunk, for many tables have a default row alone, and of its largest. A pool doubles."""
 
 
 def write_word(address: int, value: int) -> None:
@@ -123,15 +124,19 @@ class RowPool:
         self._retired = retired
         self._chunks: list[MemoryBlock] = []
         self._free: list[int] = []
+        self._count = 0
 
     def allocate(self) -> int:
         """Return the address of a free row, whose contents are undefined."""
         if not self._free:
             self._retired.collect()
         if not self._free:
-            chunk = MemoryBlock(self.row_bytes * _CHUNK_ROWS)
+            least, most = _CHUNK_ROWS
+            rows = min(max(least, self._count), most)
+            chunk = MemoryBlock(self.row_bytes * rows)
             self._chunks.append(chunk)
-            self._free += [chunk.address + self.row_bytes * i for i in reversed(range(_CHUNK_ROWS))]
+            self._free += [chunk.address + self.row_bytes * i for i in reversed(range(rows))]
+            self._count += rows
         return self._free.pop()
 
     def write(self, address: int, content: bytes) -> None:

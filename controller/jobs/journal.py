@@ -62,10 +62,10 @@ class Journal:
                 value=fabric,
             )
         journal.put(_FABRIC, "name", topology.name)
-        if (owner := journal.all(_FABRIC).get("owner")) is None:
+        if (kept := journal.all(_FABRIC).get("owner")) is None:
             journal.put(_FABRIC, "owner", self.owner)
         else:
-            self.owner, self.is_new = self._read("the controller's owner", _owner, owner), False
+            self.owner, self.is_new = self._read("the controller's owner", _owner, kept), False
 
     # --- writing ---
 

@@ -5,9 +5,9 @@
     transport (core, thread, socket) ══packets══▶ transport of the receiver
                                      ◀═══acks════
 
-Counted is the CPU time of the process, which has both ends, so that other load on the machine changes little. The peer
-moves as many bytes in datagrams of the same size between two sockets by the same system calls, and does nothing else:
-it has no checks, acknowledgements or repetition.
+Counted is the CPU time of the process, which has both ends, so that other load on the machine changes little. The peers
+move as many bytes in datagrams of the same size between two sockets, one by one or merged, and do nothing else: they
+have no checks, acknowledgements or repetition.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import Final
 
 import numpy as np
 
+from weir.bench.bare_sockets import MERGED, SINGLE, BareSocket
 from weir.bench.measure import Figure
 from weir.hosts import TransportOptions, connect
-from weir.hosts.drivers.datagram_socket import DatagramSocket
-from weir.wire.frames import Datagrams
 from weir.wire.transport import HEADER_BYTES, PAYLOAD_BYTES
 
 BYTES: Final = 32 << 20
@@ -55,19 +54,16 @@ def transferred(port: int, window: int, size: int) -> float:
     return spent
 
 
-def exchanged(port: int, size: int) -> float:
+def exchanged(port: int, size: int, *, merged: bool) -> float:
     """Send as many bytes from socket to socket: CPU seconds of this process."""
-    sender, receiver = (DatagramSocket(address, port) for address in ADDRESSES)
+    sender, receiver = (BareSocket(address, port, HEADER_BYTES + PAYLOAD_BYTES, merged=merged) for address in ADDRESSES)
     packets, batch = -(-size // PAYLOAD_BYTES), 64
-    datagrams = Datagrams(
-        np.full(batch, ADDRESSES[1], np.uint32), np.zeros((batch, HEADER_BYTES + PAYLOAD_BYTES), np.uint8)
-    )
     cpu = time.process_time()
     for _ in range(-(-packets // batch)):
-        sender.send(datagrams)
+        sender.send(ADDRESSES[1], batch)
         left = batch
         while left > 0 and select.select([receiver], [], [], 0.1)[0]:
-            left -= sum(len(chunk) for chunk in receiver.receive())
+            left -= receiver.receive()
     spent = time.process_time() - cpu
     sender.close()
     receiver.close()
@@ -79,11 +75,11 @@ def figures() -> Iterator[Figure]:
     port = 20_000 + os.getpid() % 10_000
     for window in WINDOWS:
         transferred(port, window, BYTES // 8)
-        turns = [(transferred(port, window, BYTES), exchanged(port, BYTES)) for _ in range(RUNS)]
-        yield Figure(
-            f"a message's bytes per second of both ends' CPU, window {window}",
-            "B/s",
-            tuple(BYTES / mine for mine, _ in turns),
-            "bare recvmmsg and sendmmsg",
-            tuple(BYTES / theirs for _, theirs in turns),
-        )
+        turns = [
+            (transferred(port, window, BYTES), *(exchanged(port, BYTES, merged=merged) for merged in (False, True)))
+            for _ in range(RUNS)
+        ]
+        mine, single, together = (tuple(BYTES / turn[column] for turn in turns) for column in range(3))
+        name = f"a message's bytes per second of both ends' CPU, window {window}"
+        yield Figure(name, "B/s", mine, SINGLE, single)
+        yield Figure(name, "B/s", mine, MERGED, together)

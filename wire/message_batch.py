@@ -4,6 +4,9 @@ The kernel reads and writes arrays that are laid out once as its structures::
 
     mmsghdr[i] ─name─▶ sockaddr_in[i]
                ─iov──▶ iovec[i] ─base─▶ row i of the bytes that are received or sent
+
+Or a message is a run of rows to one peer, which the kernel cuts into a datagram per row (UDP_SEGMENT, udp(7)): the
+network stack is passed once for the whole run.
 """
 
 from __future__ import annotations
@@ -36,9 +39,24 @@ _MMSGHDR: Final = np.dtype(
         "itemsize": 64,
     }
 )
-_CONTROL: Final = np.dtype([("length", "u8"), ("level", "i4"), ("kind", "i4"), ("value", "i4"), ("padding", "i4")])
-"""A control message of one int: cmsg_len, cmsg_level, cmsg_type, data."""
+SOL_UDP: Final = socket.IPPROTO_UDP
+UDP_SEGMENT: Final = 103
+"""Socket option and control message: length in bytes of the datagrams into which the kernel cuts a message."""
+MAX_SEGMENTS: Final = 64
+"""Datagrams that one message may be cut into, on kernels since 4.18."""
+MAX_SEGMENTED_BYTES: Final = 65_535 - 20 - 8
+"""Bytes of a message that is cut: those of the largest IPv4 packet without the headers of IPv4 and UDP."""
+_CONTROL: Final = np.dtype(
+    {
+        "names": ["length", "level", "kind", "value", "segment"],
+        "formats": ["u8", "i4", "i4", "i4", "u2"],
+        "offsets": [0, 8, 12, 16, 16],
+        "itemsize": 24,
+    }
+)
+"""A control message: cmsg_len, cmsg_level, cmsg_type, and data of one int, or of 16 bits for UDP_SEGMENT."""
 _CONTROL_LENGTH: Final = 20
+_SEGMENT_LENGTH: Final = 18
 
 
 class MessageBatch:
@@ -56,8 +74,12 @@ class MessageBatch:
         self._headers["vector_count"] = 1
         self._peers["family"] = socket.AF_INET
         self._peers["port"] = port
-        self._control = np.array([(_CONTROL_LENGTH, socket.IPPROTO_IP, socket.IP_TOS, 0, 0)], _CONTROL)
+        self._control = np.zeros(2, _CONTROL)
+        self._control["length"] = _CONTROL_LENGTH, _SEGMENT_LENGTH
+        self._control["level"] = socket.IPPROTO_IP, SOL_UDP
+        self._control["kind"] = socket.IP_TOS, UDP_SEGMENT
         self._tos: int | None = None
+        self._segment_bytes = 0
         self._headers_at = _address(self._headers)
         self._steps = np.arange(size, dtype=np.int64)
         self._bases, self._row_bytes = self._vectors["base"], self._vectors["length"]
@@ -80,14 +102,36 @@ class MessageBatch:
         count = len(rows)
         self._bases[:count] = self._steps[:count] * rows.strides[0] + _address(rows)
         self._row_bytes[:count] = rows.shape[1]
+        self._set_control(self._tos, 0)
+
+    def use_runs(self, rows: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        """Message i is the rows from starts[i] to before starts[i + 1], which the kernel cuts into a datagram per row.
+
+        Args:
+            rows: Rows (n, bytes), contiguous. The caller keeps the array alive.
+            starts: First row of each message, and n at the end: (m + 1,) with m ≤ `size`. A message has at most
+                `MAX_SEGMENTS` rows and `MAX_SEGMENTED_BYTES`.
+        """
+        count, row_bytes = len(starts) - 1, rows.shape[1]
+        self._bases[:count] = starts[:-1] * row_bytes + _address(rows)
+        self._row_bytes[:count] = (starts[1:] - starts[:-1]) * row_bytes
+        self._set_control(self._tos, row_bytes)
 
     def set_tos(self, tos: int | None) -> None:
         """Send with this value of IPv4's TOS octet; None: the socket's."""
-        if tos != self._tos:
-            self._tos = tos
-            self._control["value"] = 0 if tos is None else tos
-            self._headers["control"] = 0 if tos is None else _address(self._control)
-            self._headers["control_length"] = 0 if tos is None else _CONTROL.itemsize
+        self._set_control(tos, self._segment_bytes)
+
+    def _set_control(self, tos: int | None, segment_bytes: int) -> None:
+        """Write the control messages: one of TOS unless it is None, one of UDP_SEGMENT unless that is 0."""
+        if tos == self._tos and segment_bytes == self._segment_bytes:
+            return
+        self._tos, self._segment_bytes = tos, segment_bytes
+        first, behind = int(tos is None), 1 + int(segment_bytes > 0)
+        if tos is not None:
+            self._control["value"][0] = tos
+        self._control["segment"][1] = segment_bytes
+        self._headers["control"] = _address(self._control) + first * _CONTROL.itemsize if behind > first else 0
+        self._headers["control_length"] = (behind - first) * _CONTROL.itemsize
 
     def receive(self, fileno: int) -> int:
         """Receive waiting datagrams into the first rows and return their number; a longer one is cut to a row.
@@ -106,7 +150,7 @@ class MessageBatch:
         raise OSError(number, f"receiving failed: {os.strerror(number)}")
 
     def send(self, fileno: int, first: int, behind: int) -> int:
-        """Send the rows from `first` to before `behind`; return the number sent, at least one.
+        """Send the messages from `first` to before `behind`; return the number sent, at least one.
 
         Raises:
             OSError: The first of them could not be sent.

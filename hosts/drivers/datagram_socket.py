@@ -1,4 +1,9 @@
-"""A UDP socket that takes and gives whole batches: one system call each, and no Python call per datagram."""
+"""A UDP socket that takes and gives whole batches: one system call each, and no Python call per datagram.
+
+Where the kernel may cut long messages into datagrams (`segmentation`), consecutive datagrams to one peer are sent as
+such messages, with UDP checksums. Elsewhere they are sent one by one, with checksum 0. Received ones are not merged
+(UDP_GRO): the kernel merges only datagrams with a checksum, and switches send results without.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,21 @@ from ipaddress import IPv4Address
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...wire.aggregation import MESSAGE_BYTES
 from ...wire.frames import DSCP_SHIFT, Datagrams
-from ...wire.message_batch import PASSING, MessageBatch, enlarge_buffer
+from ...wire.message_batch import (
+    MAX_SEGMENTED_BYTES,
+    MAX_SEGMENTS,
+    PASSING,
+    SOL_UDP,
+    UDP_SEGMENT,
+    MessageBatch,
+    enlarge_buffer,
+)
 from .port_guard import bind_beside, hold_port
+from .segmentation import are_switches, is_loopback, may_segment
 
 BATCH: Final = 512
 """Most datagrams in one system call."""
@@ -20,9 +35,11 @@ _BUFFER_BYTES: Final = 4 << 20
 _SPARE_BYTES: Final = 4
 """Extra bytes per row beyond the longest datagram: they reveal longer ones, and a whole word keeps rows aligned."""
 _SO_NO_CHECK: Final = 11
-"""Send UDP with checksum 0, for switches rewrite what it would cover."""
+"""Send UDP with checksum 0, as switches do, which rewrite what it would cover. The kernel cuts no message then."""
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENETDOWN, errno.ENOMEM})
 """Errors that concern one datagram only: its destination may be a source address that a stranger forged."""
+_FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
+"""Errors of a full queue, which has no room for the next message either."""
 
 
 class DatagramSocket:
@@ -64,6 +81,13 @@ class DatagramSocket:
         except OSError:
             self._close_guard()
             raise
+        self.segments = may_segment(address) and _knows_segments(self._socket)
+        """True if the kernel may cut messages into datagrams, which then have checksums."""
+        self._on_loopback = is_loopback(address)
+        self._set_checksums(self.segments and self._on_loopback)
+
+    def _set_checksums(self, wanted: bool) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, int(not wanted))
 
     def fileno(self) -> int:
         """Return the file descriptor, for selectors."""
@@ -107,14 +131,47 @@ class DatagramSocket:
         fails. `dscp` is their code point; None: the socket's.
         """
         self._out.set_tos(None if dscp is None else dscp << DSCP_SHIFT)
+        cuts = self._may_cut(datagrams)
         payload = np.ascontiguousarray(datagrams.payload)
         for start in range(0, len(payload), BATCH):
-            rows = payload[start : start + BATCH]
-            self._out.addresses[: len(rows)] = datagrams.addresses[start : start + BATCH]
-            self._out.use(rows)
-            self._send(len(rows))
+            rows, addresses = payload[start : start + BATCH], datagrams.addresses[start : start + BATCH]
+            sent = self._send_runs(rows, addresses) if cuts and len(rows) > 1 else 0
+            if sent < len(rows):
+                self._send_rows(rows[sent:], addresses[sent:])
 
-    def _send(self, count: int) -> None:
+    def _may_cut(self, datagrams: Datagrams) -> bool:
+        """Return whether the kernel may cut messages to these peers, and have it send checksums or none accordingly."""
+        if not self.segments or self._on_loopback:
+            return self.segments
+        cuts = are_switches(datagrams.addresses)
+        self._set_checksums(cuts)
+        return cuts
+
+    def _send_rows(self, rows: NDArray[np.uint8], addresses: NDArray[np.uint32]) -> None:
+        """Send a datagram per row."""
+        self._out.addresses[: len(rows)] = addresses
+        self._out.use(rows)
+        done = 0
+        while done < len(rows):
+            try:
+                done += self._out.send(self.fileno(), done, len(rows))
+            except InterruptedError:
+                continue
+            except OSError as error:
+                self._drop(error, 1)
+                done += 1
+
+    def _send_runs(self, rows: NDArray[np.uint8], addresses: NDArray[np.uint32]) -> int:
+        """Send rows as messages that the kernel cuts; return the number of rows, or 0 if they are too few per peer.
+
+        What the kernel refuses, and all behind it, is sent one by one.
+        """
+        starts = _runs(addresses, rows.shape[1])
+        count = len(starts) - 1
+        if 2 * count > len(rows):
+            return 0
+        self._out.addresses[:count] = addresses[starts[:-1]]
+        self._out.use_runs(rows, starts)
         done = 0
         while done < count:
             try:
@@ -122,11 +179,43 @@ class DatagramSocket:
             except InterruptedError:
                 continue
             except OSError as error:
-                if error.errno not in PASSING | _REFUSED:
-                    raise
-                self.send_failures += 1
-                self.last_send_failure = error
+                first, behind = int(starts[done]), int(starts[done + 1])
+                if error.errno not in _FULL:  # it cannot be cut, or its destination is at fault
+                    self._send_rows(rows[first:], addresses[first:])
+                    break
+                self._drop(error, behind - first)
                 done += 1
+        return len(rows)
+
+    def _drop(self, error: OSError, count: int) -> None:
+        """Count datagrams that could not be sent. Raises the error if the socket itself has failed."""
+        if error.errno not in PASSING | _REFUSED:
+            raise error
+        self.send_failures += count
+        self.last_send_failure = error
+
+
+def _runs(addresses: NDArray[np.uint32], size: int) -> NDArray[np.int64]:
+    """Return the first row of each message in which rows of `size` bytes go to one peer, and the number of rows."""
+    most = min(MAX_SEGMENTS, MAX_SEGMENTED_BYTES // max(size, 1))
+    count = len(addresses)
+    edges = np.flatnonzero(addresses[1:] != addresses[:-1]) + 1
+    if not size or 2 * (len(edges) + 1) > count:
+        return np.arange(count + 1)
+    if not len(edges):
+        return np.append(np.arange(0, count, most), count)
+    ends = np.array([0, *edges, count])
+    pieces = -(-(ends[1:] - ends[:-1]) // most)  # of each run
+    firsts = np.repeat(ends[:-1] - most * (np.cumsum(pieces) - pieces), pieces) + most * np.arange(pieces.sum())
+    return np.append(firsts, count)
+
+
+def _knows_segments(bound: socket.socket) -> bool:
+    try:
+        bound.getsockopt(SOL_UDP, UDP_SEGMENT)
+    except OSError:  # a kernel before 4.18
+        return False
+    return True
 
 
 def _bound(address: int, port: int) -> socket.socket:
@@ -135,7 +224,6 @@ def _bound(address: int, port: int) -> socket.socket:
         new.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             enlarge_buffer(new, option, _BUFFER_BYTES)
-        new.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
         bind_beside(new, address, port)
     except OSError as error:
         new.close()

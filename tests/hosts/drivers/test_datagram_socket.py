@@ -17,9 +17,11 @@ from weir.hosts.drivers.datagram_socket import BATCH, DatagramSocket
 from weir.tests.support.errors import raises
 from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from weir.wire.frames import Datagrams
+from weir.wire.message_batch import MAX_SEGMENTED_BYTES, SOL_UDP
 
 HERE, THERE, NOBODY = 0x7F00_0E01, 0x7F00_0E02, 0x7F00_0E03
 PORT = 20_000 + os.getpid() % 10_000
+SO_NO_CHECK, UDP_GRO = 11, 104
 
 
 @pytest.fixture
@@ -153,11 +155,74 @@ def test_a_socket_that_is_closed_is_an_error() -> None:
         closed.send(to(THERE, rows(1, HEADER_BYTES)))
 
 
-def test_no_udp_checksum_is_sent() -> None:
+def checksums_are_off(sending: DatagramSocket) -> bool:
+    with socket.socket(fileno=os.dup(sending.fileno())) as same:
+        return same.getsockopt(socket.SOL_SOCKET, SO_NO_CHECK) == 1
+
+
+def test_datagrams_to_one_peer_pass_the_kernel_together(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    """A receiver that takes merged datagrams gets the messages as they passed: as many whole rows as one may have."""
+    here, there = pair
+    payload = rows(100, MESSAGE_BYTES)
+    with socket.socket(fileno=os.dup(there.fileno())) as receiver:
+        receiver.setsockopt(SOL_UDP, UDP_GRO, 1)
+        receiver.settimeout(10)
+        here.send(to(THERE, payload))
+        received = [receiver.recv(1 << 16) for _ in range(2)]
+    most = MAX_SEGMENTED_BYTES // MESSAGE_BYTES
+    assert [len(message) for message in received] == [most * MESSAGE_BYTES, (100 - most) * MESSAGE_BYTES]
+    assert b"".join(received) == payload.tobytes()
+    assert not checksums_are_off(here)  # the kernel cuts no datagrams without
+
+
+def test_a_message_has_no_more_rows_than_the_kernel_cuts(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    here, there = pair
+    payload = rows(BATCH + 3, HEADER_BYTES)
+    here.send(to(THERE, payload))
+    assert all_received(there, len(payload)) == [(HERE, row.tobytes()) for row in payload]
+    assert here.send_failures == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_to_several_peers_arrive_in_order(pair: tuple[DatagramSocket, DatagramSocket], seed: int) -> None:
+    here, there = pair
+    draws = np.random.default_rng(seed)
+    addresses = np.repeat(draws.permutation([HERE, THERE] * 4), draws.integers(1, 90, 8)).astype(np.uint32)
+    payload = rows(len(addresses), MESSAGE_BYTES, seed)
+    here.send(Datagrams(addresses, payload))
+    for receiver, address in ((here, HERE), (there, THERE)):
+        expected = [row.tobytes() for row in payload[addresses == address]]
+        assert [data for _, data in all_received(receiver, len(expected))] == expected
+
+
+def test_what_the_kernel_does_not_cut_is_sent_one_by_one(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    """The kernel refuses to cut messages without checksums, which another process that shares the socket may set."""
+    here, there = pair
+    with socket.socket(fileno=os.dup(here.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    payload = rows(BATCH + 100, MESSAGE_BYTES)
+    here.send(to(THERE, payload))
+    assert all_received(there, len(payload)) == [(HERE, row.tobytes()) for row in payload]
+    assert here.send_failures == 0
+
+
+def test_an_unreachable_destination_leaves_the_others_their_messages(
+    pair: tuple[DatagramSocket, DatagramSocket],
+) -> None:
+    here, there = pair
+    payload = rows(6, HEADER_BYTES)
+    here.send(Datagrams(np.array([THERE, THERE, 0xFFFF_FFFF, 0xFFFF_FFFF, THERE, THERE], np.uint32), payload))
+    assert all_received(there, 4) == [(HERE, payload[row].tobytes()) for row in (0, 1, 4, 5)]
+    assert here.send_failures == 2
+
+
+def test_where_messages_are_not_cut_no_udp_checksum_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switches change what it would cover."""
-    with_checksum = DatagramSocket(HERE, PORT)
-    assert socket.socket(fileno=os.dup(with_checksum.fileno())).getsockopt(socket.SOL_SOCKET, 11) == 1
-    with_checksum.close()
+    monkeypatch.setattr("weir.hosts.drivers.datagram_socket.may_segment", lambda _: False)
+    here = DatagramSocket(HERE, PORT)
+    assert not here.segments
+    assert checksums_are_off(here)
+    here.close()
 
 
 def test_another_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

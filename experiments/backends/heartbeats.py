@@ -16,7 +16,15 @@ from ...controller.jobs.registry import EventCounts
 from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate, traffic_class
+from ...wire.frames import (
+    DSCP_BULK,
+    DSCP_CONTROL,
+    FRAME_HEADER_BYTES,
+    decapsulate,
+    encapsulate,
+    frame_headers,
+    traffic_class,
+)
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
 from ..config.heartbeats import HEARTBEAT_FRAME_BYTES, MIN_STRETCH, HeartbeatConfig
 from ..records.record import HeartbeatFigures
@@ -119,11 +127,17 @@ class VirtualHeartbeats:
         )
 
     def receive(self, wake: Wake) -> None:
-        """Receive heartbeats at the controller's host."""
+        """Receive heartbeats at the controller's host, which may receive other packets, too."""
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
-            datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
-            for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):
-                if (heard := self.reader.read(address, payload.tobytes(), int(time_ns))) is None:
+            if frames.shape[1] < FRAME_HEADER_BYTES:
+                continue
+            is_beat = frame_headers(frames)["destination_port"] == HEARTBEAT_PORT
+            for frame, time_ns in zip(frames[is_beat], times[is_beat], strict=True):
+                datagrams, _ = decapsulate(frame[None], self._address, HEARTBEAT_PORT)
+                if not len(datagrams):
+                    continue
+                address, payload = int(datagrams.addresses[0]), datagrams.payload[0].tobytes()
+                if (heard := self.reader.read(address, payload, int(time_ns))) is None:
                     continue
                 host, beat = heard
                 self.delays_ns.append(int(time_ns) - beat.sent_ns)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from weir.emulator.fabric import Wake
 from weir.experiments.backends.agents import VirtualWorker
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.backends.heartbeats import VirtualHeartbeats
@@ -27,6 +29,7 @@ from weir.topologies import mac_number
 from weir.wire.aggregation import LANES
 from weir.wire.frames import DSCP_CONTROL, encapsulate
 from weir.wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
+from weir.wire.transport import TRANSPORT_PORT
 
 WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
 RUNS = ROOT / "experiments" / "heartbeats"
@@ -305,3 +308,33 @@ def test_the_controllers_host_has_no_other_part() -> None:
     data = {**config.model_dump(), "job": {**config.model_dump()["job"], "server": "h6"}}
     with raises(ExperimentError, place="x.yaml: heartbeats.to", value="h6"):
         RunConfig.model_validate(data).check_names("x.yaml")
+
+
+def test_packets_of_a_heartbeats_length_may_come_with_it() -> None:
+    topology = flooded().topology
+    emulated, heard = EmulatedFabric(topology, start=None), list[tuple[int, str, int]]()
+    heartbeats = VirtualHeartbeats(
+        emulated,
+        HeartbeatConfig(to="h6"),
+        lambda job, host, beat: heard.append((job, host, beat.sent_ns)),
+        seed=1,
+    )
+    host, at = topology.host("h1"), topology.host("h6")
+
+    def frame(port: int, sent_ns: int) -> NDArray[np.uint8]:
+        return encapsulate(
+            np.frombuffer(Heartbeat(7, sent_ns, 0, True, sent_ns).pack("h1"), np.uint8)[None],
+            source=int(host.address),
+            destination=int(at.address),
+            source_mac=mac_number(host.mac),
+            destination_mac=mac_number(at.mac),
+            source_port=port,
+            destination_port=port,
+            dscp=DSCP_CONTROL,
+        )
+
+    frames = np.concatenate([frame(TRANSPORT_PORT, 1), frame(HEARTBEAT_PORT, 2), frame(TRANSPORT_PORT, 3)])
+    times_ns = np.array([1_001, 1_002, 1_003])
+    heartbeats.receive(Wake("h6", [frames, np.zeros((1, 20), np.uint8)], [times_ns, times_ns[:1]], timer=False))
+    assert heard == [(7, "h1", 2)]
+    assert heartbeats.delays_ns == [1_000]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ..congestion.undeclared_traffic import JobRounds
 from ..errors import ControllerError
@@ -14,6 +14,9 @@ from .fetches import Fetches
 from .migration import MigrationPhase, Move
 from .migration_cost import MigrationBudget
 from .reports import Reports
+
+_REPAIR_ROUND_TRIPS: Final = 3
+"""Longest round trips until a round arrives whose first two packets were lost: the second time-out is twice as long."""
 
 
 @dataclass(slots=True)
@@ -167,15 +170,20 @@ class RunningJob:
     def stuck(self, stuck_ns: int) -> list[str]:
         """Return workers that have waited for `stuck_ns` without completing a round, by their last reports.
 
-        Without a report nothing is known: rounds may have been completed since.
+        Without a report nothing is known: rounds may have been completed since. On slow links workers wait longer: a
+        generation may send nothing before packets of earlier ones have left, and a lost packet takes long to be sent
+        again.
         """
+        pacing = self.plan.pacing
+        begun_ns = self.moved_ns + pacing.hold_ns
+        longest_ns = max(stuck_ns, _REPAIR_ROUND_TRIPS * pacing.round_trip_ns)
         return [
             name
             for name in self.active
             if (seen := self.progress.get(name)) is not None
             and name not in self.left
             and seen.waiting
-            and seen.reported_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
+            and seen.reported_ns - max(seen.grown_ns, begun_ns) >= longest_ns
         ]
 
     @property

@@ -48,7 +48,7 @@ class ControllerOptions:
     """Time between two attempts to notify a host, or to write to a switch that refused."""
     stuck_ns: int | None = None
     """A job with a worker that has waited this long without completing a round gets a new generation of the same
-    placement, which sums damaged rounds again; None: never. On slow links, where a repair takes longer, it waits longer.
+    placement, which sums damaged rounds again; None: never. On slow links it waits for longer repairs.
     """
     heartbeats_at: str | None = None
     """Host of the fabric at which the controller receives heartbeats: telemetry of their paths then distinguishes a

@@ -136,12 +136,12 @@ def test_a_script_reports_its_progress(ranks: Ranks) -> None:
 
 
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
-    """A slow rank may be aborted, with the reason of the first one, before it compares the calls itself."""
-    for outcomes in ranks.play("mismatch"):
-        for outcome in outcomes:
-            kind, text = outcome["result"]
-            assert kind in ("CallMismatch", "AllreduceAborted")
-            assert "the workers' calls differ" in text
+    """A slow rank may learn of the abort, or that nobody compares calls any more, before it gets the comparison."""
+    for outcomes in zip(*ranks.play("mismatch"), strict=True):
+        kinds, texts = zip(*(outcome["result"] for outcome in outcomes), strict=True)
+        assert {*kinds} <= {"CallMismatch", "AllreduceAborted"}
+        assert any("the workers' calls differ" in text for text in texts)
+        assert all("the workers' calls differ" in text or "do not make the same call" in text for text in texts)
 
 
 def test_strided_tensors_are_right_and_gaps_unchanged(ranks: Ranks) -> None:

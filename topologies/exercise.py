@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -161,7 +162,10 @@ def _whole(value: object) -> int | None:
     """The number that a value is, or is the text of; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    return int(value) if isinstance(value, str) and value.isdecimal() and value.isascii() else None
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        with suppress(ValueError):  # of more digits than Python reads
+            return int(value)
+    return None
 
 
 def _notes(name: str, entry: Mapping[str, Any]) -> Iterator[str]:

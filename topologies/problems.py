@@ -5,7 +5,9 @@ A problem names its place by the file's own keys, the value there and the allowe
 
 from __future__ import annotations
 
+import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,13 +106,11 @@ def missing_key(key: str, known: Sequence[str]) -> str:
 def read_text(path: Path) -> str:
     """Return a file's text. Raises BadFile."""
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise BadFile(
-                f"{path.stat().st_size} bytes is too large; 16 MiB are the most",
-                place=str(path),
-                value=path.stat().st_size,
-            )
-        return path.read_text("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)  # a device may have no end
+        if len(content) > LARGEST_FILE_BYTES:
+            raise BadFile("is too large; 16 MiB are the most", place=str(path))
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except OSError as error:
         raise BadFile(f"cannot be read ({error.strerror})", place=str(path)) from None
     except UnicodeDecodeError as error:
@@ -132,8 +132,8 @@ def read_json(path: Path, kind: str, shape: Shape) -> dict[str, Any]:
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice.extend(f"key {shown(key)} is there twice in one object" for key in made if keys.count(key) > 1)
+            counts = Counter(key for key, _ in pairs)
+            twice.extend(f"key {shown(key)} is there twice in one object" for key in made if counts[key] > 1)
         return made
 
     text = read_text(path)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final, get_args
 
+from ..bmv2.check import MAX_BITS
 from .statements import (
     SWITCH_COMMANDS,
     Add,
@@ -40,6 +41,8 @@ _KEYWORDS: Final = (
     *("add", "check_counter", "check_register", "expect", "no_packet"),
     *("packet", "remove all", "setdefault", "wait"),
 )
+_SHOWN: Final = 60
+"""Digits of a wrong number that are shown."""
 _UNITS: Final[tuple[CounterUnit, ...]] = get_args(CounterUnit)
 
 
@@ -64,8 +67,11 @@ def parse(text: str, name: str) -> tuple[Statement, ...]:
 
 
 def number(text: str) -> int:
-    """Return a number without wildcards, in any of the four bases. Raises `ValueError`."""
-    return int(text, 0) if text[:2].lower() in ("0x", "0b", "0o") else int(text, 10)
+    """Return a number without wildcards, in any of the four bases. Raises `ValueError`, also beyond `MAX_BITS`."""
+    value = int(text, 0) if text[:2].lower() in ("0x", "0b", "0o") else int(text, 10)
+    if value.bit_length() > MAX_BITS:
+        raise ValueError(f"{text[:20]}… has more than {MAX_BITS} bits")
+    return value
 
 
 class _Line:
@@ -120,7 +126,7 @@ class _Line:
         parts = _FRAME.fullmatch(self._rest)
         if parts is None:
             raise self._error(f"{self._keyword} takes a port number and hex digits, not '{self._rest.strip()}'")
-        port, digits = int(parts["port"]), "".join((parts["data"] or "").split()).upper()
+        port, digits = self._whole("port", parts["port"]), "".join((parts["data"] or "").split()).upper()
         if self._keyword == "packet":
             if not digits or len(digits) % 2 or not re.fullmatch("[0-9A-F]+", digits):
                 raise self._error(f"packet of {len(digits)} digits '{digits}': give an even number of hex digits")
@@ -218,7 +224,11 @@ class _Line:
         return SwitchCommand(self._line, command, name, tuple(numbers), tuple(rates))
 
     def _rate(self) -> tuple[float, int]:
-        rate = float(self._take("number"))
+        text = self._take("number")
+        try:
+            rate = float(text)
+        except ValueError:
+            raise self._error(f"rate {text} is not a decimal number") from None
         self._literal(":")
         return rate, self._number("burst")
 
@@ -258,11 +268,14 @@ class _Line:
         self._tokens.pop(0)
 
     def _number(self, kind: str) -> int:
-        text = self._take("number")
+        return self._whole(kind, self._take("number"))
+
+    def _whole(self, kind: str, text: str) -> int:
         try:
             return number(text)
         except ValueError:
-            raise self._error(f"{kind} {text} is not a whole number") from None
+            short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            raise self._error(f"{kind} {short} is not a whole number of at most {MAX_BITS} bits") from None
 
     def _name(self, kind: str) -> str:
         """`a.b[1].c`, any part in quotes."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import finsy as fy
 from finsy.p4schema import P4MatchType, P4Schema
+from google.protobuf import json_format, text_format
 
 from ...controller.p4runtime.finsy_switch import FinsySwitch, quiet_finsy, switch_error
 from ...topologies.problems import FileProblem, listed
-from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, value_number
+from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, RuntimeSession, value_number
 from ..errors import ExperimentError
 from .sessions import CONNECT_S
+
+_NO_P4INFO: Final = (
+    *(text_format.ParseError, json_format.ParseError, ValueError),
+    *(LookupError, TypeError, AttributeError, RecursionError),
+)
+"""Exceptions that finsy raises for a P4Info of any content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,11 @@ async def load_program(name: str, address: str, device_id: int, program: UserPro
     """
     quiet_finsy()
     options = fy.SwitchOptions(p4info=program.p4info, p4blob=program.json, device_id=device_id)
-    switch = _OwnSwitch(name, address, options)
+    try:
+        switch = _OwnSwitch(name, address, options)
+    except (OSError, *_NO_P4INFO) as error:
+        reason = " ".join(str(error).split())
+        raise ExperimentError(f"is no P4Info: {reason}", place=f"{name}: {program.p4info}") from None
     written = 0
     try:
         async with asyncio.timeout(CONNECT_S), switch:
@@ -83,26 +95,33 @@ def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
 
 
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
-    """Updates in the order of the file. Raises ExperimentError for names that the P4Info lacks."""
+    """Updates in the order of the file. Raises ExperimentError for what the P4Info or P4Runtime does not have."""
+    made = [
+        *((f"table_entries[{index}]", partial(_update, row, schema)) for index, row in enumerate(file.rows)),
+        *((f"multicast_group_id {number}", partial(_group, number, group)) for number, group in file.groups.items()),
+        *((f"clone_session_id {number}", partial(_session, number, each)) for number, each in file.sessions.items()),
+    ]
     entities: list[Any] = []
     problems: list[FileProblem] = []
-    for index, row in enumerate(file.rows):
+    for place, make in made:
         try:
-            update = _update(row, schema)
+            update = make()
             update.encode_update(schema)  # which says what the P4Info does not have, or is too wide for it
             entities.append(update)
         except (ValueError, LookupError) as error:
-            problems.append(FileProblem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
+            problems.append(FileProblem(f"{place}: {' '.join(str(error).split())}"))
     if problems:
         raise ExperimentError(listed(str(file.path), problems))
-    entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(group)) for number, group in file.groups.items()]
-    entities += [
-        +fy.P4CloneSessionEntry(
-            number, replicas=_pairs(session.replicas), packet_length_bytes=session.packet_length_bytes
-        )
-        for number, session in file.sessions.items()
-    ]
     return entities
+
+
+def _group(number: int, replicas: Sequence[RuntimeReplica]) -> Any:
+    return +fy.P4MulticastGroupEntry(number, replicas=_pairs(replicas))
+
+
+def _session(number: int, session: RuntimeSession) -> Any:
+    pairs = _pairs(session.replicas)
+    return +fy.P4CloneSessionEntry(number, replicas=pairs, packet_length_bytes=session.packet_length_bytes)
 
 
 def _update(row: RuntimeRow, schema: P4Schema) -> Any:

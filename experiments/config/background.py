@@ -93,6 +93,7 @@ MAX_MESSAGE_BYTES: Final = 1 << 28
 COLUMNS: Final = ("source", "destination", "rate", "start", "stop", "port")
 """Columns of a trace; the last three may be missing or empty."""
 MAX_ROWS: Final = 10_000
+"""Flows of one trace, and of all traces of a run together."""
 
 
 def located_traces(run_file: Path, flows: object) -> object:
@@ -156,8 +157,15 @@ def _spelled_out(flows: object) -> object:
     """Entries of a list without traces, whose flows follow all others."""
     if not isinstance(flows, list):
         return flows
-    traced = [event for flow in flows if _is_trace(flow) for event in read_trace(Path(flow["file"]))]
+    traced = list(itertools.islice(_traced(flow["file"] for flow in flows if _is_trace(flow)), MAX_ROWS + 1))
+    if len(traced) > MAX_ROWS:
+        raise ValueError(f"traces have at most {MAX_ROWS} flows, all together")
     return steady_unless_said([*(flow for flow in flows if not _is_trace(flow)), *traced])
+
+
+def _traced(files: Iterable[str]) -> Iterator[SteadyFlow]:
+    for file in files:
+        yield from read_trace(Path(file))
 
 
 def _with_traces(schema: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.flows.sizes import points_of
+from weir.tests.support.errors import raises
 
 _BASE = """name: numbers
 fabric: leaf_spine.yaml
@@ -56,3 +58,10 @@ def test_values_beyond_measure_are_refused_in_short_lines(name: str, tmp_path: P
     with pytest.raises(ExperimentError) as refused:
         RunConfig.load(file)
     assert all(len(line) < 400 for line in str(refused.value).splitlines())
+
+
+def test_a_device_without_an_end_is_no_file_of_flow_sizes(tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.csv"
+    sizes.symlink_to("/dev/zero")
+    with raises(ExperimentError, place=str(sizes)):
+        points_of(str(sizes))

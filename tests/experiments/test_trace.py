@@ -62,6 +62,19 @@ def test_a_wrong_row_is_named_with_file_and_line(tmp_path: Path, trace: str, pla
     assert value in str(error.value)
 
 
+def test_all_traces_together_have_a_limit(tmp_path: Path) -> None:
+    """A file of a few lines could name one trace a million times."""
+    file = run_file(tmp_path, "source,destination,rate\n" + "h3,h6,1kbit\n" * (MAX_ROWS // 2))
+    data = yaml.safe_load(file.read_text())
+    data["background"] = [data["background"][0]] * 2
+    file.write_text(yaml.safe_dump(data))
+    assert len(RunConfig.load(file).background) == MAX_ROWS
+    data["background"] = [*data["background"], data["background"][0]]
+    file.write_text(yaml.safe_dump(data))
+    with pytest.raises(ExperimentError, match=str(MAX_ROWS)):
+        RunConfig.load(file)
+
+
 def test_a_missing_trace_is_named(tmp_path: Path) -> None:
     file = run_file(tmp_path, TRACE)
     (tmp_path / "flows.csv").unlink()

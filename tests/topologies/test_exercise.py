@@ -105,7 +105,9 @@ def test_a_file_of_p4_utils_is_recognised(tmp_path: Path) -> None:
     [
         ({"switches": {"s1": {"cpu_port": 511}}}, "cpu_port"),
         ({"switches": {"s1": {"cpu_port": "first"}}}, "cpu_port"),
+        ({"switches": {"s1": {"cpu_port": "9" * 5000}}}, "cpu_port"),
         ({"switches": {"s1": {"priority_queues": True}}}, "priority_queues"),
+        ({"switches": {"s1": {"priority_queues": "9" * 5000}}}, "priority_queues"),
         (
             {"hosts": {"h1": {"mac": "08:00:00:00:01:11"}}},
             'hosts.h1: key "ip" is missing; beside it there may be mac, commands',

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from weir.tests.support.errors import raises
 from weir.topologies import TopologyError
 from weir.topologies.runtime_json import RuntimeFile
@@ -24,3 +26,12 @@ def test_an_empty_match_of_a_default_action_is_accepted(tmp_path: Path) -> None:
     row = {"table": "MyIngress.ipv4_lpm", "default_action": True, "match": {}, "action_name": "MyIngress.drop"}
     path.write_text(json.dumps({"table_entries": [row]}))
     assert RuntimeFile.read(path).rows[0].default
+
+
+def test_a_key_that_is_there_twice_is_found_among_many(tmp_path: Path) -> None:
+    """The time grows with the file; with its square it would be an hour."""
+    path = tmp_path / "s1-runtime.json"
+    match = ", ".join(f'"k{number}": 0' for number in [*range(500_000), 7])
+    path.write_text(f'{{"table_entries": [{{"table": "t", "action_name": "a", "match": {{{match}}}}}]}}')
+    with pytest.raises(TopologyError, match='"k7" is there twice'):
+        RuntimeFile.read(path)

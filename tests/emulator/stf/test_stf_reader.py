@@ -110,6 +110,9 @@ def test_checks_and_commands() -> None:
         ("mirroring_add 5 6 7", "'7' after the end of the statement"),
         ("mc_node_create 1", "mc_node_create takes RID PORT..."),
         ("add t ; a()", "';' has no place in STF"),
+        ("packet " + "9" * 5000 + " 00", "is not a whole number"),
+        ("check_register r(0) == 0x" + "f" * 6000, "is not a whole number"),
+        ("meter_set_rates m 0 0x1:5", "rate 0x1 is not a decimal number"),
         ("wait 3", "'3' after the end of the statement"),
     ],
 )

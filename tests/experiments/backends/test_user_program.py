@@ -80,3 +80,42 @@ async def test_an_entry_that_the_program_cannot_have_is_named(
                 assert await loading == 1
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({"multicast_group_entries": [{"multicast_group_id": 1 << 40}]}, f"multicast_group_id {1 << 40}"),
+        ({"multicast_group_entries": [{"multicast_group_id": 1, "replicas": [{"egress_port": 1 << 40}]}]}, "id 1"),
+        ({"clone_session_entries": [{"clone_session_id": 5, "packet_length_bytes": 1 << 40}]}, "clone_session_id 5"),
+    ],
+)
+async def test_replication_that_p4runtime_cannot_have_is_named(
+    content: dict[str, Any], place: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "s1.json"
+    path.write_text(json.dumps(content))
+    own = UserProgram(BUILD / "router.json", BUILD / "router.p4info.txtpb", [RuntimeFile.read(path)])
+    with P4RuntimeServer([Switch(1, ports=range(4))]) as server, pytest.raises(ExperimentError) as error:
+        await load_program("s1", server.address, 1, own)
+    assert str(error.value).startswith(f"{path}: ")
+    assert f"{place}: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff\xfe\x00",
+        b"garbage {",
+        b"{not JSON",
+        b"tables { preamble { id: 1 } } tables { preamble { id: 1 } }",
+        b"tables { preamble { id: 1 } action_refs { id: 2 } }",
+        b'type_info { structs { key: "a" value { members { type_spec {' + b"tuple { members { " * 3000,
+    ],
+)
+async def test_a_file_that_is_no_p4info_is_named(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "router.p4info.txtpb"
+    path.write_bytes(text)
+    with raises(ExperimentError, place=f"s1: {path}"):
+        await load_program("s1", "unix:absent", 1, UserProgram(BUILD / "router.json", path))

@@ -27,7 +27,8 @@ from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 EXAMPLES: Final = ROOT / "examples"
 WEIR: Final = Path(sys.executable).with_name("weir")
-PATIENCE_S: Final = 280.0
+PATIENCE_S: Final = 280.0 if "WEIR_GUARD" not in os.environ else 3600.0
+"""Guarded memory takes several times as long (tests/support/guarded_processes)."""
 OF_A_PACKET: Final = "Processing packet received"
 """Text in bmv2's log."""
 

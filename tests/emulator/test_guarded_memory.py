@@ -100,6 +100,32 @@ def test_arrays_that_outlive_all_modules_are_freed_well() -> None:
     assert subprocess.run([sys.executable, "-c", _AT_THE_END], check=False, timeout=100).returncode == 0
 
 
+_IN_A_THREAD = """
+import ctypes
+from threading import Thread
+import numpy as np
+
+
+def behind():
+    ctypes.c_int64.from_address(np.arange(1000).ctypes.data + 8000).value = 1
+
+
+thread = Thread(target=behind)
+thread.start()
+thread.join()
+"""
+_STARTING = "import subprocess, sys; print(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
+_GUARDED = ROOT / "tests" / "support" / "guarded_processes"
+
+
+def test_threads_of_processes_that_a_command_starts_are_guarded(tmp_path: Path) -> None:
+    guarded = {**os.environ, "PYTHONPATH": str(_GUARDED), "WEIR_GUARD": "behind", "WEIR_GUARDED": str(tmp_path)}
+    words = [sys.executable, "-c", _STARTING, _IN_A_THREAD]
+    done = subprocess.run(words, env=guarded, capture_output=True, text=True, check=True, timeout=100)
+    assert int(done.stdout) == -signal.SIGSEGV
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 _HEAP = """
 import sys
 from weir.emulator.runtime.engine import Engine
@@ -140,6 +166,21 @@ def test_the_emulators_tests_stay_within_arrays(folder: str, side: str) -> None:
             [sys.executable, *words], cwd=ROOT, env=guarded, capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("side", ["behind", "before"])
+def test_the_examples_stay_within_arrays(side: str, tmp_path: Path) -> None:
+    """The guard is in every Python process that they start: ranks, switches and controllers included."""
+    started = tmp_path / "started"
+    started.mkdir()
+    guarded = {**os.environ, "PYTHONPATH": str(_GUARDED), "WEIR_GUARD": side, "WEIR_GUARDED": str(started)}
+    words = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "long or not long"]
+    words += ["--timeout", "3600", f"--basetemp={tmp_path / 't'}", str(ROOT / "tests" / "test_examples.py")]
+    done = subprocess.run(words, cwd=ROOT, env=guarded, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    commands = [path.read_text() for path in started.iterdir()]
+    assert all(any(word in command for command in commands) for word in ("weir run", "training_loop.py"))
 
 
 @pytest.mark.long

@@ -185,9 +185,7 @@ class ControlService:
         try:
             claim_path(self.address)
             if self._tls is None:
-                port = self._server.add_insecure_port(self.address)
-                if is_private(self.address):
-                    os.chmod(self.address.removeprefix("unix:"), 0o600)  # whatever the umask
+                port = self._listen_without_tls()
             else:
                 port = self._server.add_secure_port(self.address, self._tls.server_credentials())
         except WireError as error:
@@ -210,6 +208,18 @@ class ControlService:
             asyncio.create_task(self._announce(), name="announcements"),
         ]
         return self
+
+    def _listen_without_tls(self) -> int:
+        """Listen on the address; return the port. A unix socket is this user's alone from its first moment."""
+        if not is_private(self.address):
+            return self._server.add_insecure_port(self.address)
+        umask = os.umask(0o077)
+        try:
+            port = self._server.add_insecure_port(self.address)
+        finally:
+            os.umask(umask)
+        os.chmod(self.address.removeprefix("unix:"), 0o600)
+        return port
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

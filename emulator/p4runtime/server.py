@@ -174,9 +174,14 @@ class P4RuntimeServer:
             why = f"a socket's path has at most {_LONGEST_SOCKET_PATH} bytes; TMPDIR names another temporary folder"
         try:
             if self._tls is None:
-                bound = server.add_insecure_port(wanted)
-                if path != wanted:
-                    os.chmod(path, 0o600)  # whatever the umask: who may connect writes to the switches
+                if path == wanted:
+                    return server.add_insecure_port(wanted)
+                umask = os.umask(0o077)  # it listens at once, and who may connect writes to the switches
+                try:
+                    bound = server.add_insecure_port(wanted)
+                finally:
+                    os.umask(umask)
+                os.chmod(path, 0o600)
                 return bound
             why += ", or key and certificates are no PEM files that belong together"
             credentials = grpc.ssl_server_credentials(

@@ -32,6 +32,7 @@ from weir.controller.service.service import ControlService, claim_path
 from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, refusal, rig
 from weir.tests.support.errors import raises
+from weir.tests.support.socket_modes import first_modes
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.aggregation import MAX_ROUNDS
@@ -951,6 +952,16 @@ async def test_a_path_serves_too(tmp_path: Path) -> None:
         with raises(ControllerError, place="control service", value=f"unix:{path}"):  # nor is it taken away
             await ControlService(service.controller, address=f"unix:{path}").__aenter__()
         assert (await service.jobs())[0].job == 3
+
+
+async def test_a_path_is_this_users_alone_from_its_first_moment(tmp_path: Path) -> None:
+    """The socket accepts connections before its mode is set."""
+    folder = tmp_path / "new"
+    folder.mkdir(mode=0o755)
+    with first_modes() as modes:
+        async with rig(address=f"unix:{folder}/control"):
+            assert stat.S_IMODE((folder / "control").stat().st_mode) == 0o600
+    assert [mode & 0o077 for mode in modes] == [0]
 
 
 @pytest.mark.parametrize("kept", [{"seats": []}, {"seats": [["h1", 0]], "started": True}, {"seats": 1, "started": 1}])

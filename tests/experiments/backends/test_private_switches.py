@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from weir.emulator.p4runtime.server import P4RuntimeServer
+from weir.emulator.switch import Switch
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.backends.live import live_fabric
 from weir.tests.processes import tcp_listeners
+from weir.tests.support.socket_modes import first_modes
 from weir.topologies import leaf_spine
 
 _STRANGER = """
@@ -51,6 +54,14 @@ def test_an_emulated_fabric_serves_p4runtime_to_its_user_alone() -> None:
             own.connect(path)
         assert stranger_is_refused(path)
         assert tcp_listeners(os.getpid()) == before
+
+
+def test_a_socket_of_p4runtime_is_this_users_alone_from_its_first_moment(tmp_path: Path) -> None:
+    """The socket accepts connections before its mode is set."""
+    path = tmp_path / "p4runtime"
+    with first_modes() as modes, P4RuntimeServer([Switch(1)], f"unix:{path}"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [mode & 0o077 for mode in modes] == [0]
 
 
 _KILLED = """

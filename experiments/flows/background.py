@@ -30,6 +30,8 @@ _RATES: Final = (0.1, 0.2, 0.4, 0.6)
 """Fixed rates, as shares of a path's slowest link."""
 _PATIENCE: Final = 200
 """Number of consecutive flows without room after which the fabric counts as full."""
+MAX_FLOWS: Final = 5_000_000
+"""Flows of a simulation, expected: each has its path in memory, about 200 bytes."""
 
 
 def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
@@ -113,13 +115,23 @@ def flows(
         seconds: Time in which flows arrive, in s.
         rng: Generator of sizes, arrivals and paths.
         min_bytes: Size below which flows are left out; their load is not replaced by others.
+
+    Raises:
+        ExperimentError: The distribution is unknown, or so small that more than `MAX_FLOWS` are expected.
     """
     fabric, racks = Links.of(routes), TrafficRacks.of(routes)
     capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8
     numbers = np.random.default_rng(rng.randrange(1 << 32))
     hops = float(np.mean([len(racks.path(rng)) for _ in range(200)]))
     every = load * capacity / (mean_size(sizes) * hops)
-    drawn = drawn_sizes(sizes, int(numbers.poisson(every * seconds)), numbers)
+    if (expected := every * seconds) > MAX_FLOWS:
+        raise ExperimentError(
+            f"{expected:.3g} flows would arrive in {seconds:.3g} s; {MAX_FLOWS:,} are possible. Larger flows, a lower "
+            "load or fewer steps make fewer",
+            place=sizes,
+            value=expected,
+        )
+    drawn = drawn_sizes(sizes, int(numbers.poisson(expected)), numbers)
     drawn = drawn[drawn >= min_bytes]
     times = np.sort(numbers.random(len(drawn)) * seconds)
     paths = [racks.path(rng) for _ in drawn]

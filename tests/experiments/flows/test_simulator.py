@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,3 +256,10 @@ def test_published_flows_offer_the_load_that_was_asked() -> None:
     offered = flows(routes, "websearch", 0.3, 20.0, random.Random(5))
     total = float((offered.bytes * np.diff(offered.starts)).sum())
     assert total / (20.0 * Links.of(routes).rate_bps[inside].sum() / 8) == pytest.approx(0.3, rel=0.1)
+
+
+def test_a_file_of_tiny_flows_takes_no_memory_without_bound(tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("0, 0\n1, 1\n")
+    with raises(ExperimentError, place=str(sizes)):
+        flows(Routes(fat_tree(4)), str(sizes), 0.3, 3600.0, random.Random(5))

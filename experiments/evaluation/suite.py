@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -52,6 +53,8 @@ CLASSES: Final = 10
 """Inputs and classes of the model whose gradients a packet run sums."""
 MAX_PACKET_BYTES: Final = PARAMETER_BYTES * (MAX_HIDDEN * (INPUTS + 1 + CLASSES) + CLASSES)
 """Gradient of the largest such model, in bytes."""
+MAX_POINTS: Final = 1_000_000
+"""Points of a suite: conditions of all grids, each with every seed."""
 FORMATS: Final[Mapping[Engine, int]] = {"flows": 3, "packets": 3}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -181,6 +184,22 @@ class Grid(Section):
     strategies: list[StrategyName] | None = None
     """Instead of the suite's."""
 
+    @property
+    def conditions(self) -> Sequence[Sequence[Any]]:
+        """Values of each part of a condition; a grid has all their combinations."""
+        return (
+            self.fabrics,
+            self.workers,
+            self.spread,
+            self.rates,
+            self.load,
+            self.background,
+            self.jobs,
+            self.memory,
+            self.telemetry,
+            self.importance,
+        )
+
     @field_validator("fabrics")
     @classmethod
     def _fabrics(cls, fabrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -270,6 +289,13 @@ class Suite(Section):
         return self
 
     @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        points = self.seeds * sum(math.prod(map(len, grid.conditions)) for grid in self.grids)
+        if points > MAX_POINTS:
+            raise ValueError(f"{points:,} points (conditions and seeds); at most {MAX_POINTS:,} are possible")
+        return self
+
+    @model_validator(mode="after")
     def _distinct(self) -> Self:
         names = [grid.name for grid in self.grids]
         if twice := [name for name in names if names.count(name) > 1]:
@@ -321,18 +347,7 @@ class Suite(Section):
         """Yield all of them, grid by grid, those of one fabric together."""
         for grid in self.grids:
             names = self._strategies_of(grid)
-            crossed = itertools.product(
-                grid.fabrics,
-                grid.workers,
-                grid.spread,
-                grid.rates,
-                grid.load,
-                grid.background,
-                grid.jobs,
-                grid.memory,
-                grid.telemetry,
-                grid.importance,
-            )
+            crossed = itertools.product(*grid.conditions)
             for fabric, workers, spread, rates, load, background, jobs, memory, telemetry, importance in crossed:
                 for seed in range(1, self.seeds + 1):
                     yield Point(

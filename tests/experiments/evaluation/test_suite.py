@@ -95,6 +95,10 @@ def test_conditions_without_a_tree_are_left_out_of_packets(tmp_path: Path) -> No
         (told(engine="packets", strategies=["ring"]), "grids.0: strategy ring is not for packets; use engine flows"),
         ({**told(), "strategies": ["ps", "ps"]}, "strategies: a strategy is named twice; name each once"),
         ({**told(), "grids": told()["grids"] * 2}, 'two grids are called "one"; give each its own name'),
+        (
+            told(load=[0.1] * 1000, spread=["packed"] * 1000),
+            "2,000,000 points (conditions and seeds); at most 1,000,000 are possible",
+        ),
         ([1], "a suite is a YAML mapping with name, strategies and grids"),
     ],
 )

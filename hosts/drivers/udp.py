@@ -36,6 +36,10 @@ _LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
 """Longest time that a received datagram waits for others, in ns."""
 _EPOLL_NS: Final = 1_000_000
 """Unit of epoll's time-outs, to which it rounds up: shorter delays are slept, though no call of `wake` ends them."""
+_SHORTEST_SLEEP_NS: Final = 50_000
+"""Linux's default timer slack (prctl(2), PR_SET_TIMERSLACK), by which any sleep may last longer: shorter delays are
+skipped. They occur with few rounds in flight of a large window, for which the wait would be several times the delay.
+"""
 
 
 class HasJob(Protocol):
@@ -216,7 +220,7 @@ class UdpHost:
                     batching_delay_ns = self._step(arrivals)
                     if batching_delay_ns >= _EPOLL_NS:
                         delay.poll(batching_delay_ns / 1e9)
-                    elif batching_delay_ns:
+                    elif batching_delay_ns >= _SHORTEST_SLEEP_NS:
                         time.sleep(batching_delay_ns / 1e9)
         except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
             with self.changed:

@@ -32,6 +32,11 @@ Restore = Callable[[NDArray[Any]], Any]
 _NO_DRAWS: Final = Draws()
 _BLOCK_CHUNKS: Final = 256
 """Chunks whose exponents are computed at once, so that temporaries stay in cache."""
+_PACKET_CHUNKS: Final = 120
+"""Chunks of a batch of packets that are encoded or decoded at once: temporaries stay in cache, and those of four bytes
+per lane below 128 KiB. The C library returns larger ones to the kernel after each use, whose new pages then cost more
+than the numbers in them (mallopt(3), M_MMAP_THRESHOLD).
+"""
 
 
 def _as_stored(values: NDArray[Any]) -> Any:
@@ -368,12 +373,33 @@ class Tensor:
             return True
         return self._adds[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
 
-    def lanes(self, local: IntArray) -> Int32Array:
-        """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier: int32 (k,
-        lanes).
+    def lanes(self, local: IntArray, out: Int32Array | None = None) -> Int32Array:
+        """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier.
+
+        Args:
+            local: Rounds of this tensor, (k,), from 0.
+            out: Array for the lanes, int32 (k, lanes); None: a new one.
+
+        Returns:
+            Lanes, int32 (k, lanes).
         """
+        if out is None:
+            out = np.empty((len(local), self._encoding.lanes), np.int32)
+        for rows, chunks in self._blocks(local):
+            out[rows] = self._encoding.encode(
+                self._values[chunks], self._agreed[chunks], self.weight, self._place(chunks)
+            )
+        return out
+
+    def _blocks(self, local: IntArray) -> Iterator[tuple[slice, IntArray | slice]]:
+        """Yield the rows of few local rounds ≥ P at a time, with the chunks that they sum."""
         chunks = self._chunks_of(local - self.scale_rounds)
-        return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight, self._place(chunks))
+        for start in range(0, len(local), _PACKET_CHUNKS):
+            end = min(start + _PACKET_CHUNKS, len(local))
+            if isinstance(chunks, slice):
+                yield slice(start, end), slice(chunks.start + start, chunks.start + end)
+            else:
+                yield slice(start, end), chunks[start:end]
 
     # --- results ---
 
@@ -395,9 +421,11 @@ class Tensor:
             carrying, carried = carrying[kept], carried[kept]
         self._agreed[carried] = exponents[carrying]
         if lanes is not None:
-            chunks = self._chunks_of(local - self.scale_rounds)
-            self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights, self._place(chunks))
-            self._weights[chunks] = weights
+            for rows, chunks in self._blocks(local):
+                self._values[chunks] = self._encoding.decode(
+                    lanes[rows], self._agreed[chunks], weights[rows], self._place(chunks)
+                )
+                self._weights[chunks] = weights[rows]
         self._open -= len(local)
 
     def contributed(self, array: ArrayLike) -> NDArray[Any]:

@@ -164,8 +164,29 @@ def reduce_into(held: IntArray, arriving: IntArray) -> None:
     held &= _REDUCED_MASKS
 
 
+class LaneScratch:
+    """Memory for the lanes of received messages, used again and again: new pages cost more than the lanes in them."""
+
+    def __init__(self) -> None:
+        self._lanes = np.empty((0, 0), np.int32)
+
+    def of(self, lanes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return a copy of lanes (n, lanes) of any byte order, valid until the next call."""
+        count, width = lanes.shape
+        if len(self._lanes) < count or self._lanes.shape[1] != width:
+            self._lanes = np.empty(lanes.shape, np.int32)
+        copied = self._lanes[:count]
+        copied[...] = lanes
+        return copied
+
+
 def open_messages(
-    datagrams: Datagrams, job: int, generation: int, counters: Counters, lanes_of_job: int = LANES
+    datagrams: Datagrams,
+    job: int,
+    generation: int,
+    counters: Counters,
+    lanes_of_job: int = LANES,
+    scratch: LaneScratch | None = None,
 ) -> Messages | None:
     """Parse datagrams of one size.
 
@@ -177,9 +198,10 @@ def open_messages(
         generation: Generation of the job's plan.
         counters: Counters of this host, which are updated.
         lanes_of_job: Lanes of the job's messages that have lanes.
+        scratch: Memory for the lanes; None: memory of their own.
 
     Returns:
-        The messages; None if there are none left.
+        The messages, valid until the scratch is used again; None if there are none left.
     """
     payload, addresses = datagrams.payload, datagrams.addresses
     total = len(addresses)
@@ -191,7 +213,7 @@ def open_messages(
     well_formed = _WELL_FORMED[has_lanes]
     lanes: NDArray[np.int32] | None = None
     if has_lanes:
-        lanes = payload[:, HEADER_BYTES:].view(">i4").astype(np.int32)
+        lanes = (scratch or LaneScratch()).of(payload[:, HEADER_BYTES:].view(">i4"))
     words = payload[:, :HEADER_BYTES].view(">u4").T.astype(np.int64, order="C")
     first, checksums = _VERSION_TYPE.of(words), _CHECKSUM.of(words)
     formed = well_formed[first]

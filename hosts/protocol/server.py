@@ -22,7 +22,7 @@ from ..array_types import IntArray
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .fetching import answer_fetches
-from .messages import Messages, MessageWriter, open_messages, reduce_into, rows_of
+from .messages import LaneScratch, Messages, MessageWriter, open_messages, reduce_into, rows_of
 from .plans import Classified, check_server_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 
@@ -53,6 +53,7 @@ class ParameterServerCore(Classified[ServerPlan]):
         self._check = SumCheck(plan.key, plan.workers)
         self._store = RoundStore(plan.slots, plan.lanes)
         self._out: list[Datagrams] = []
+        self._received_lanes = LaneScratch()
         self._adopt(plan)
 
     def _adopt(self, plan: ServerPlan) -> None:
@@ -84,7 +85,8 @@ class ParameterServerCore(Classified[ServerPlan]):
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
             return
-        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
+        plan = self.plan
+        messages = open_messages(datagrams, plan.job, plan.generation, self.counters, plan.lanes, self._received_lanes)
         if messages is None:
             return
         messages, answers = answer_fetches(

@@ -34,6 +34,7 @@ class TensorStream:
         self.tensors: list[Tensor] = []
         """Tensors in order of submission, without those whose rounds are all below the base."""
         self._starts: list[int] = []
+        self._lanes = np.empty((0, 0), np.int32)  # scratch
         self.restart()
 
     def restart(self) -> None:
@@ -216,24 +217,22 @@ class TensorStream:
         """Return this worker's contributions to rounds that it all sends lanes for, or none.
 
         Returns:
-            Biased exponents (k,), weights (k,), and lanes (k, lanes) or None.
+            Biased exponents (k,), weights (k,), and lanes (k, lanes), valid until the next call, or None.
         """
         count = len(rounds)
         exponents = np.empty(count, np.uint8)
         weights = np.empty(count, np.uint32)
-        lanes: list[NDArray[np.int32]] = []
-        parts = self.split(rounds)
-        for tensor, rows in parts:
+        if with_lanes and len(self._lanes) < count:
+            self._lanes = np.empty((count, self.tensors[0].message_lanes), np.int32)
+        lanes = self._lanes[:count] if with_lanes else None
+        for tensor, rows in self.split(rounds):
             local = rounds[rows] - tensor.start
             exponents[rows] = tensor.exponents(local)
             weights[rows] = tensor.weights(local)
-            if with_lanes:
-                lanes.append(tensor.lanes(local))
-        if not with_lanes:
-            return exponents, weights, None
-        if len(parts) == 1:
-            return exponents, weights, lanes[0]
-        together = np.empty((count, lanes[0].shape[1]), np.int32)
-        for (_, rows), part in zip(parts, lanes, strict=True):
-            together[rows] = part
-        return exponents, weights, together
+            if lanes is None:
+                continue
+            if isinstance(rows, slice):
+                tensor.lanes(local, lanes[rows])
+            else:
+                lanes[rows] = tensor.lanes(local)
+        return exponents, weights, lanes

@@ -31,7 +31,7 @@ from .counters import Counters
 from .departures import describe_departures
 from .fetching import answer_fetches
 from .in_flight import InFlight
-from .messages import Messages, MessageWriter, open_messages, reduced_columns
+from .messages import LaneScratch, Messages, MessageWriter, open_messages, reduced_columns
 from .plans import Classified, check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 from .stream import TensorStream
@@ -111,6 +111,7 @@ class WorkerCore(Classified[WorkerPlan]):
         self._unsent = False  # poll may find rounds to send for the first time
         self._unrepaired = False  # rounds are to be sent again when the pace allows it
         self._answers: list[Datagrams] = []
+        self._received_lanes = LaneScratch()
 
     def _new_in_flight(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
@@ -245,7 +246,8 @@ class WorkerCore(Classified[WorkerPlan]):
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
             return
-        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
+        plan = self.plan
+        messages = open_messages(datagrams, plan.job, plan.generation, self.counters, plan.lanes, self._received_lanes)
         if messages is None:
             return
         messages, answers = answer_fetches(

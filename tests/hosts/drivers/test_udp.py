@@ -53,6 +53,27 @@ def test_threads_get_the_reference_sum(port: int) -> None:
     assert sums == [expected(4, 5)] * 4
 
 
+class EagerWorker(WorkerCore):
+    """A worker with few rounds in flight of a large window: received datagrams need not wait long for others."""
+
+    @property
+    def batching_delay_ns(self) -> int:
+        return 20_000
+
+
+def test_a_delay_shorter_than_any_sleep_is_skipped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may end a sleep 50 µs late, and the processor goes to others meanwhile."""
+    slept: list[float] = []
+    monkeypatch.setattr("weir.hosts.drivers.udp.time.sleep", slept.append)
+    with (
+        UdpEndpoint(ParameterServerCore(server_plan(1)), SERVER, port),
+        UdpWorker(EagerWorker(worker_plan(0, 1)), address(0), port) as worker,
+    ):
+        reduced = worker.wait(worker.submit(gradient(0, 0)), 100)
+    assert np.array_equal(reduced.array, reference_sum([gradient(0, 0)]))
+    assert 20e-6 not in slept
+
+
 def test_processes_get_the_reference_sum(port: int) -> None:
     """The server starts after the workers: their resends repair what was lost before."""
     context = multiprocessing.get_context("spawn")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.hosts.errors import CallMismatch, InvalidTensor
-from weir.hosts.numerics.datatypes import FloatType, data_types
+from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
 from weir.hosts.numerics.native_types import FLOAT32, INT32
 from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum, sum_locally
 from weir.tests.support.errors import raises
@@ -36,6 +36,36 @@ def test_lanes_go_and_come_in_any_order(chunks: list[int]) -> None:
     tensor.add_results(local, np.zeros(len(local), np.int64), np.ones(len(local), np.int64), -lanes)
     values[chunks] *= -1
     assert tensor.reduced().array.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("kind", data_types(), ids=lambda kind: kind.name)
+def test_a_long_batch_is_encoded_and_decoded_as_its_rounds_are(kind: DataType, in_order: bool) -> None:
+    draws = np.random.default_rng(1)
+    if isinstance(kind, FloatType):
+        values = kind.narrow(draws.standard_normal(40_000))
+    else:
+        values = draws.integers(-9, 9, 40_000, dtype=kind.storage)
+    whole, single = (Tensor(values, workers=2, dtype=kind) for _ in range(2))
+    whole.place(0, 0, whole.end)
+    single.place(0, 0, single.end)
+    scales, local = np.split(np.arange(whole.end), [whole.scale_rounds])
+    for tensor in (whole, single):
+        tensor.add_results(scales, tensor.exponents(scales).astype(np.int64), np.full(len(scales), 2), None)
+    if not in_order:
+        local = draws.permutation(local)
+    lanes = whole.lanes(local)
+    assert np.array_equal(lanes, np.concatenate([single.lanes(local[[row]]) for row in range(len(local))]))
+    given = np.zeros_like(lanes)
+    assert single.lanes(local, given) is given
+    assert np.array_equal(given, lanes)
+    weights = draws.integers(1, 3, len(local))
+    whole.add_results(local, np.zeros(len(local), np.int64), weights, lanes)
+    for row in range(len(local)):
+        single.add_results(local[[row]], np.zeros(1, np.int64), weights[[row]], lanes[[row]])
+    expected, found = single.reduced(), whole.reduced()
+    assert np.array_equal(found.values.view(np.uint8), expected.values.view(np.uint8))
+    assert np.array_equal(found.weights, expected.weights)
 
 
 def test_every_chunk_of_a_long_tensor_has_an_exponent_of_its_own() -> None:

@@ -15,7 +15,7 @@ from weir.controller.planning.generations import GenerationHistory
 from weir.hosts import ParameterServerCore, WorkerCore
 from weir.hosts.array_types import IntArray
 from weir.hosts.protocol import server, worker
-from weir.hosts.protocol.messages import Messages, open_messages
+from weir.hosts.protocol.messages import LaneScratch, Messages, open_messages
 from weir.hosts.protocol.rounds import NO_ROUND, RoundStore
 from weir.hosts.protocol.stream import TensorStream
 from weir.tests.hosts.protocol.network_model import worker_address
@@ -143,11 +143,13 @@ def drop_present(core: ParameterServerCore, messages: Messages) -> Messages:
     return messages
 
 
-def open_any_generation(datagrams: object, job: int, generation: int, counters: object, lanes: int) -> Messages | None:
+def open_any_generation(
+    datagrams: object, job: int, generation: int, counters: object, lanes: int, scratch: LaneScratch
+) -> Messages | None:
     """Take whatever generation the messages are of."""
     payload = datagrams.payload  # type: ignore[attr-defined]
     theirs, _ = split_tag(int.from_bytes(payload[0, 4:8].tobytes(), "big"))
-    return open_messages(datagrams, job, theirs, counters, lanes)  # type: ignore[arg-type]
+    return open_messages(datagrams, job, theirs, counters, lanes, scratch)  # type: ignore[arg-type]
 
 
 def send_beyond_the_span(stream: TensorStream, room: int, span: int, store: RoundStore) -> IntArray:

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..topologies.problems import BadFile, read_text
 from .help import command_group, examples
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ app = command_group(
 
 _SAMPLE: tuple[int, int] = (1 << 14, 1 << 20)
 """Sizes at which encoding and decoding are measured."""
+_LARGEST = 1 << 48
+_MOST = 10_000
+"""Sizes of a file: a schedule of so many takes a minute."""
 
 
 @app.callback()
@@ -115,15 +119,17 @@ def _write(file: Path, data: object) -> None:
 
 
 def _sizes_of(file: Path) -> list[int]:
+    allowed = "give vgg19, bert-base, or a JSON file with a list of sizes"
     try:
-        sizes = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
-        raise typer.BadParameter(
-            f"{file}: {reason}; give vgg19, bert-base, or a JSON file with a list of sizes"
-        ) from None
-    if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers above 0")
+        sizes = json.loads(read_text(file))
+    except BadFile as error:
+        raise typer.BadParameter(f"{error}; {allowed}") from None
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{file}: is not JSON: {error}; {allowed}") from None
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and 0 < size <= _LARGEST for size in sizes):
+        raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers from 1 to {_LARGEST}")
+    if len(sizes) > _MOST:
+        raise typer.BadParameter(f"{file}: {len(sizes)} sizes; {_MOST} are the most")
     return sizes
 
 

@@ -41,7 +41,7 @@ def test_a_model_is_named() -> None:
     assert len(json.loads(done.stdout)["gradients"]) == 199
 
 
-@pytest.mark.parametrize("text", ["{}", "[0]", "x"])
+@pytest.mark.parametrize("text", ["{}", "[0]", "x", f"[{10**400}]", f"[{'1, ' * 10_000}1]"])
 def test_a_file_without_sizes_is_refused(text: str, tmp_path: Path) -> None:
     sizes = tmp_path / "sizes.json"
     sizes.write_text(text)

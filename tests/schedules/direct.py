@@ -113,6 +113,10 @@ class DirectSession:
         self._switch.start(fabric_program(), self._state)
 
     @property
+    def owner(self) -> int:
+        return self._loading.owner
+
+    @property
     def is_up(self) -> bool:
         return self.reachable
 

@@ -56,7 +56,7 @@ _NO_LANES: Final = np.zeros((1, 0), np.int32)
 
 _WITHOUT_MEANING = frozenset(
     [
-        *("counters", "drops", "_row_at", "_timeout", "_deadline"),
+        *("counters", "drops", "_row_at", "_received_lanes", "_lanes", "_timeout", "_deadline"),
         *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
         *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
         *("_yields", "_repairing", "_lapsed", "_filling", "_landed", "_landed_since_ns"),

@@ -20,6 +20,7 @@ from ..imports.extras import explained
 from ..topologies import Endpoint, Topology
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
+from ..topologies.mininet.scratch import scratch_folder
 from .console import NOTES
 from .fabric_options import LossOption, StrategyOption, log_what_matters, lossy, nanoseconds, timeout_of
 from .help import POLICY_NAMES, complete_policy
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _STORE_PORT: Final = 29_500
 _SET_HERE: Final = ("WEIR_CONTROL", "WEIR_HOST", "WEIR_NIC")
 """Variables of the ranks that this command sets, whatever the environment has."""
-_RUN: Final = (sys.executable, "-m", "torch.distributed.run")
+_RUN: Final = (sys.executable, "-m", "weir.cli.elastic_entry")
 
 
 class Where(StrEnum):
@@ -147,23 +148,26 @@ async def _run(
         heartbeats_at=free_host(topology, hosts),
     )
     doing = f"ranks on {', '.join(hosts)}, placed by {options.strategy}"
-    async with starting as live, watched(live, topology, options.shown, doing):
-        told = {"OMP_NUM_THREADS": "1", **os.environ, **told, "WEIR_CONTROL": live.service.address}
-        NOTES.print(
-            f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
-            f"{live.service.address}",
-            markup=False,
-            soft_wrap=True,
-        )
-        if restarts:
-            words = ["--max-restarts", str(restarts), *words]
-        if isinstance(live.fabric, MininetFabric):
-            return await _in_namespaces(live.fabric, hosts, words, told)
-        together = _side_by_side if restarts else _in_one_torchrun
-        status = await together(live.fabric, hosts, words, told)
-        if carried := CarriedTraffic.of(live):
-            NOTES.print(f"weir: {carried}", markup=False, soft_wrap=True)
-        return status
+    # PyTorch's torchrun leaves its folder for errors of ranks behind if a signal ends it
+    with scratch_folder("weir-torchrun-") as errors:
+        words = ["--log-dir", str(errors), *words]
+        async with starting as live, watched(live, topology, options.shown, doing):
+            told = {"OMP_NUM_THREADS": "1", **os.environ, **told, "WEIR_CONTROL": live.service.address}
+            NOTES.print(
+                f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
+                f"{live.service.address}",
+                markup=False,
+                soft_wrap=True,
+            )
+            if restarts:
+                words = ["--max-restarts", str(restarts), *words]
+            if isinstance(live.fabric, MininetFabric):
+                return await _in_namespaces(live.fabric, hosts, words, told)
+            together = _side_by_side if restarts else _in_one_torchrun
+            status = await together(live.fabric, hosts, words, told)
+            if carried := CarriedTraffic.of(live):
+                NOTES.print(f"weir: {carried}", markup=False, soft_wrap=True)
+            return status
 
 
 async def _in_one_torchrun(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -97,6 +99,37 @@ def test_a_rank_that_crashes_ends_the_job_with_its_reason(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "ValueError: out of luck" in done.stderr
     assert "done" not in done.stdout
+
+
+ENDLESS = """
+import torch, torch.distributed as dist
+dist.init_process_group("weir")
+if dist.get_rank() == 0:
+    print("begun", flush=True)
+while True:
+    dist.all_reduce(torch.ones(1000))
+"""
+
+
+def test_a_signal_in_mid_run_ends_it_without_a_traceback_or_a_folder(tmp_path: Path) -> None:
+    """PyTorch's torchrun prints one, and leaves its folder for errors of ranks."""
+    script, said = tmp_path / "script.py", tmp_path / "said"
+    script.write_text(ENDLESS)
+    words = ["env", "--default-signal=TERM", str(WEIR), "torchrun", "-n", "2", str(script)]
+    with said.open("w") as err, TemporaryDirectory() as scratch:  # short, as sockets' paths must be
+        environment = {**os.environ, "TMPDIR": scratch}
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=err, text=True, env=environment)
+        try:
+            assert process.stdout is not None
+            assert any("begun" in line for line in process.stdout)
+            process.terminate()
+            assert process.wait(280) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+            process.communicate()
+        kept = {f"weir-cache-{os.geteuid()}"}
+        assert {path.name for path in Path(scratch).iterdir()} <= kept
+    assert "Traceback" not in said.read_text()
 
 
 @pytest.mark.long

@@ -267,8 +267,10 @@ def test_a_restarted_process_continues_at_the_step_of_its_death(ranks: Ranks, un
     """Weights and momentum come from a survivor: the result has the bits of uninterrupted training."""
     *survivors, again = ranks.play("comes_back", WEIR_POLICY=policy, DIES="1")
     assert again["statuses"] == [-9, 0]
-    for survivor in survivors:
-        assert survivor["made"] == [[step, EVERYONE] for step in range(DIES_AT + TOGETHER)]
+    made = [[step, EVERYONE] for step in range(DIES_AT + TOGETHER)]
+    assert made in [survivor["made"] for survivor in survivors]
+    for survivor in survivors:  # one may have had a step's sum when the group ended, and the other have taken its state
+        assert survivor["made"] in (made, [step for step in made if step[0] != DIES_AT - 1])
     assert again["made"] == [[step, EVERYONE] for step in range(DIES_AT, DIES_AT + TOGETHER)]
     assert {each["weights"] for each in (*survivors, again)} == {undisturbed}
 

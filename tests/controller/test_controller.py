@@ -569,8 +569,9 @@ async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: Contr
     for host in ("h1", "h3"):
         controller.moves.resumed(4, host, 2, resumed_ns)
     await controller.tick(resumed_ns)
-    assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
-    assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2
+    begun_ns = resumed_ns + controller.jobs[4].plan.pacing.hold_ns  # from here on it may send
+    assert await said(begun_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
+    assert await said(begun_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2
     assert controller.jobs[4].plan.placement == rig.strategy.at(("h1", "h3"))
 
 

@@ -40,14 +40,17 @@ def repeat(name: str, done: Callable[[Sample], object] = lambda _: None) -> Pape
     Raises:
         ExperimentError: The name is unknown, the measurement cannot run here, or the record cannot be written.
     """
+    from threadpoolctl import threadpool_limits
+
     from ..repetition.record import PaperRecord
 
     paper = PAPERS.describe(name)
     started = _processor_seconds()
     samples = []
-    for sample in paper.measure(paper):
-        samples.append(sample)
-        done(sample)
+    with threadpool_limits(1):  # processor times are those of one core
+        for sample in paper.measure(paper):
+            samples.append(sample)
+            done(sample)
     record = PaperRecord.of(paper, name, samples, _processor_seconds() - started)
     record.save(record_path(name))
     return record

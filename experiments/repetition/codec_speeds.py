@@ -92,5 +92,5 @@ def codec_speeds(paper: Paper) -> Iterator[Sample]:
                 encode()
             for turn in range(1, 1 + paper.seeds):
                 for name, encode in encoders.items():
-                    rate = values.nbytes / processor_seconds(encode, runs=1)
+                    rate = values.nbytes / processor_seconds(encode, runs=3)
                     yield Sample(ENCODE.name, f"{codec}, {mebibytes} MiB", name, turn, 1e-9 * rate)

@@ -108,12 +108,14 @@ class PowerMean:
             ExperimentError: PyTorch is not installed.
         """
         try:
+            import torch
             import torch.distributed as dist
             from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
         except ImportError:
             raise ExperimentError(f"PowerSGD is PyTorch's hook: {install_command('torch')}") from None
         if not dist.is_initialized():
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        torch.set_num_threads(1)
         self._shapes = shapes
         self._hook: Callable[..., Any] = powerSGD_hook.powerSGD_hook
         self._state = powerSGD_hook.PowerSGDState(

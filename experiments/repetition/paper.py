@@ -32,6 +32,8 @@ class Quantity:
     """Such as "completion time of a step"."""
     unit: str
     less_is_better: bool = True
+    compared: bool = True
+    """True if the page shows its change by the system; False for one that may be near 0."""
     contenders: tuple[str, ...] = ()
     """Names of the contenders that have it, the system among them; empty: all."""
 

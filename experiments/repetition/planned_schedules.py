@@ -24,7 +24,7 @@ BITS = 8
 SAMPLES = (256, 2_048, 16_384)
 """Sizes at which the costs of sums are measured."""
 SUM_TIME = Quantity("synchronisation of all gradients", "ms")
-PREDICTION_ERROR = Quantity("error of the predicted time", "%")
+PREDICTION_ERROR = Quantity("error of the predicted time", "%", compared=False)
 
 
 class WorkerSchedule:

@@ -100,7 +100,8 @@ class ConditionResult:
     """Seeds whose measurement ended at its limit: the mean is a lower bound then."""
     change: Interval | None
     """Relative change of the figure from this baseline to the system, with the 95 % interval by bootstrap over paired
-    seeds; None for the system itself, where a baseline's mean is 0, and where the system's measurement was limited.
+    seeds; None for the system itself, where a baseline's mean is 0, where the system's measurement was limited, and
+    for a figure that is not compared.
     """
 
 
@@ -110,9 +111,10 @@ def results(paper: Paper, record: PaperRecord) -> Iterator[ConditionResult]:
     known = {contender.name: contender for contender in paper.contenders}
     for series in record.series:
         mine = entries[series.figure, series.condition, paper.system.name]
-        comparable = series is not mine and not mine.limited and any(series.values)
+        figure = paper.figure(series.figure)
+        comparable = figure.compared and series is not mine and not mine.limited and any(series.values)
         yield ConditionResult(
-            paper.figure(series.figure),
+            figure,
             series.condition,
             known[series.contender],
             statistics.mean(series.values),

@@ -94,6 +94,11 @@ def test_a_system_at_its_limit_has_no_change() -> None:
     assert [result.change for result in results(ENTRY, record)] == [None, None, None]
 
 
+def test_a_figure_that_may_be_near_0_has_no_change() -> None:
+    entry = replace(ENTRY, figures=(replace(TIME, compared=False),))
+    assert [result.change for result in results(entry, RECORD)] == [None, None, None]
+
+
 def test_the_summary_has_the_best_strong_baseline() -> None:
     assert [result.contender.name for result in strongest(ENTRY, RECORD)] == ["twice"]
     more = replace(ENTRY, figures=(replace(TIME, less_is_better=False),))
@@ -114,6 +119,21 @@ from weir.tests.experiments.test_papers import ENTRY
 
 DESCRIPTION = ENTRY
 """
+THREADS: Final = """
+from dataclasses import replace
+
+from threadpoolctl import threadpool_info
+
+from weir.tests.experiments.test_papers import ENTRY, times
+
+
+def threads(paper):
+    for sample in times(paper):
+        yield replace(sample, value=max(library["num_threads"] for library in threadpool_info()))
+
+
+DESCRIPTION = replace(ENTRY, measure=threads)
+"""
 
 
 def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
@@ -123,6 +143,12 @@ def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
     assert heard == list(times(ENTRY))
     assert PaperRecord.load(tmp_path / "my_paper.json") == record
     assert record.series == RECORD.series
+
+
+def test_measurements_use_one_thread(tmp_path: Path) -> None:
+    (tmp_path / "threads.py").write_text(THREADS)
+    record = repeat(str(tmp_path / "threads.py"))
+    assert {value for series in record.series for value in series.values} == {1}
 
 
 def recorded(name: str, figure: str) -> dict[tuple[str, str], float]:
@@ -173,7 +199,7 @@ def test_missing_pytorch_is_an_error_before_any_measurement(name: str, monkeypat
     monkeypatch.setattr("weir.experiments.repetition.measures.find_spec", lambda name: None)
     monkeypatch.setattr("weir.experiments.repetition.compressed_courses.MODELS", MODELS[:1])
     monkeypatch.setattr("weir.experiments.repetition.compressed_courses.gradient_s", measured)
-    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ExperimentError):
         next(iter(PAPERS[name].measure(PAPERS[name])))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Mapping
 from importlib import resources
@@ -22,6 +23,7 @@ from typing import Any, Final, Self
 
 import plotly
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from ..errors import ControllerError
@@ -32,6 +34,15 @@ _RETRY_MS: Final = 500
 _SILENCE_S: Final = 5.0
 """A stream that has nothing to say says so this often, so that a watcher that is gone is found."""
 _PLOTLY: Final = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+
+def _is_a_fault(record: logging.LogRecord) -> bool:
+    """Return False for a request that is no HTTP: its sender is answered 400, and may send any number of them."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log = logging.getLogger(__name__)
+_log.addFilter(_is_a_fault)
 
 
 def _is_here(host: str | None) -> bool:
@@ -116,7 +127,7 @@ class LiveServer:
         application.router.add_get("/plotly.min.js", self._by_its_name(self._answer_plotly))
         application.router.add_get("/live", self._by_its_name(self._answer_live))
         application.on_response_prepare.append(_close_after)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(application, access_log=None, logger=_log, shutdown_timeout=0.5)
         await self._runner.setup()
         assert self._runner.server is not None
         self._listener = Listener("live page", self._runner.server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -120,6 +121,33 @@ def test_a_page_for_this_machine_has_no_other_name(name: str, status: int) -> No
         answer = connection.getresponse()
         assert (answer.status, b"this page is " in answer.read()) == (status, status == 403)
         connection.close()
+
+
+def answer_to(port: int, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as asking:
+        asking.sendall(request)
+        return b"".join(iter(lambda: asking.recv(4096), b""))
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [b"GET /\0 HTTP/1.1", b"\x16\x03\x01", b"GET / HTTP/9.9", b"G\0T / HTTP/1.1", b"GET / HTTP/1.1\r\nA\0: b"],
+)
+def test_what_is_no_request_is_answered_and_not_logged(request_line: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger may send any number of them, and would fill the log."""
+    with LiveServer(port=0) as server:
+        assert answer_to(server.port, request_line + b"\r\nHost: 127.0.0.1\r\n\r\n").split()[1] == b"400"
+    assert caplog.records == []
+
+
+def test_a_fault_of_the_page_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(LiveServer, "_answer_page", fails)
+    with LiveServer(port=0) as server:
+        assert answer_to(server.port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").split()[1] == b"500"
+    assert "a fault" in caplog.text
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from .compiler.layout import (
 )
 from .compiler.steps import Steps
 from .entries import ActionCall, Exact, InvalidEntry, Lpm, Match, Optional, Range, TableEntry, TableFull, Ternary
-from .tables.keys import PackedKey, pack_key
+from .tables.keys import pack_key
 from .tables.memory import MemoryBlock, RetiredMemory, write_word
 from .tables.meters import MeterArray
 from .tables.profile import ActionProfile
@@ -231,8 +231,8 @@ class InitialTable(NamedTuple):
     """Parts of a table that all states of a program share: they take longer to compute than to write."""
 
     layout: RowLayout
-    entries: tuple[tuple[TableEntry, PackedKey], ...]
-    """The program's own entries."""
+    entries: tuple[tuple[TableEntry, bytes], ...]
+    """The program's own entries, with their identities."""
 
 
 def initial_table(document: Document, node: TableNode, schema: TableSchema) -> InitialTable:

@@ -20,6 +20,7 @@ from ..entries import EmulatorError
 from ..program import ProgramState
 from ..replication import ReplicationEngine
 from .batches import write_all_or_none, write_at_once, write_each
+from .bulk.batch import Batch
 from .device_config import program_of
 from .entities.digests import Record
 from .entities.replication import ReplicationService
@@ -177,6 +178,18 @@ class P4RuntimeDevice:
         self._commit_with(verified, self._pipeline)
 
     # -- entities
+
+    def write_plain(self, batch: Batch) -> bool:
+        """Answer a Write of many plain updates; return False, with nothing changed, if `write` is to.
+
+        Raises:
+            Refusal: The client is not the primary, or there is no pipeline.
+        """
+        with self._entities:
+            self.clients.check_primary("", batch.election_id)
+            pipeline = self._current()
+            in_any_order = batch.atomicity in (p4r.WriteRequest.CONTINUE_ON_ERROR, p4r.WriteRequest.ROLLBACK_ON_ERROR)
+            return in_any_order and not self._closing and pipeline.write_plain(batch)
 
     def write(self, request: p4r.WriteRequest) -> None:
         """Answer Write. Raises `BatchRefusal` when some updates failed, `Refusal` when none was tried."""

@@ -14,6 +14,8 @@ from finsy.proto import p4i, p4r
 
 from ..datapath import Datapath
 from ..program import Program, ProgramState
+from .bulk.batch import Batch
+from .bulk_writer import BulkWriter
 from .entities.arrays import CounterService, RegisterService
 from .entities.digests import DigestService, Record
 from .entities.meters import MeterService
@@ -84,6 +86,7 @@ class LoadedPipeline:
         self._digest_named = {digest.program_name: digest for digest in services.digests.values()}
         self.owners = owners(_objects(info))
         """The role that an annotation gives an object to, by the object's id."""
+        self._bulk: BulkWriter | None = None
         self.packet_in, self.packet_out = services.packet_in, services.packet_out
 
     def replicating_by(self, replication: ReplicationService) -> LoadedPipeline:
@@ -102,6 +105,15 @@ class LoadedPipeline:
 
     def _is_port(self, port: int) -> bool:
         return port in self._datapath.ports or port == self._datapath.cpu_port
+
+    # -- many plain entries at a time
+
+    def write_plain(self, batch: Batch) -> bool:
+        """Apply a batch of plain updates; return False, and change nothing, if it is to be written one by one."""
+        if self._bulk is None:
+            self._bulk = BulkWriter(self.services.tables.values())
+        with self.held():
+            return self._bulk.write(batch)
 
     # -- one entity at a time
 

@@ -13,12 +13,14 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from finsy.proto import p4r
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from ..datapath import Datapath
 from ..entries import EmulatorError
 from .batches import chunks
+from .bulk.batch import Batch, bulk_parser
 from .device import P4RuntimeDevice
+from .messages import parser, serialized, unless_refused
 from .refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
 from .streams.arbitration import MAX_CLIENTS
 from .streams.patience import Patience
@@ -102,6 +104,7 @@ class P4RuntimeServer:
     def start(self) -> None:
         """Listen and serve, on threads of the server's own."""
         streams = 2 * MAX_CLIENTS * max(len(self._devices), 1)
+        bulk_parser()  # compiled now where its code is not on disk, not while a client waits
         threads = ThreadPoolExecutor(streams + _UNARY_THREADS, thread_name_prefix="p4runtime")
         server = grpc.server(
             threads,
@@ -210,9 +213,19 @@ class _Servicer:
             _guard(context, lambda: self._device(request.device_id))
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    def Write(self, request: p4r.WriteRequest, context: grpc.ServicerContext) -> p4r.WriteResponse:
-        _guard(context, lambda: self._device(request.device_id).write(request))
+    def Write(self, data: bytes, context: grpc.ServicerContext) -> p4r.WriteResponse:
+        """Answer a Write by its bytes: most large ones need not become a message."""
+        _guard(context, lambda: self._write(data))
         return p4r.WriteResponse()
+
+    def _write(self, data: bytes) -> None:
+        batch = Batch.of(data)
+        if batch is not None and batch.device_id in self._devices and self._device(batch.device_id).write_plain(batch):
+            return
+        request = parser(p4r.WriteRequest)(data)
+        if isinstance(request, Refusal):
+            raise request
+        self._device(request.device_id).write(request)
 
     def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
         pieces = _guard(context, lambda: self._device(request.device_id).read(request))
@@ -361,15 +374,15 @@ def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
     """
 
     def unary(method: Callable[[Any, grpc.ServicerContext], Message], kind: type[Message]) -> Any:
-        return grpc.unary_unary_rpc_method_handler(_unless_refused(method), _parser(kind), _serialized)
+        return grpc.unary_unary_rpc_method_handler(unless_refused(method), parser(kind), serialized)
 
     return grpc.method_handlers_generic_handler(
         "p4.v1.P4Runtime",
         {
             "Capabilities": unary(servicer.Capabilities, p4r.CapabilitiesRequest),
-            "Write": unary(servicer.Write, p4r.WriteRequest),
+            "Write": grpc.unary_unary_rpc_method_handler(servicer.Write, None, serialized),
             "Read": grpc.unary_stream_rpc_method_handler(
-                _unless_refused(servicer.Read), _parser(p4r.ReadRequest), _serialized
+                unless_refused(servicer.Read), parser(p4r.ReadRequest), serialized
             ),
             "SetForwardingPipelineConfig": unary(
                 servicer.SetForwardingPipelineConfig, p4r.SetForwardingPipelineConfigRequest
@@ -378,37 +391,10 @@ def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
                 servicer.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest
             ),
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                servicer.StreamChannel, _parser(p4r.StreamMessageRequest, Code.INVALID_ARGUMENT)
+                servicer.StreamChannel, parser(p4r.StreamMessageRequest, Code.INVALID_ARGUMENT)
             ),
         },
     )
-
-
-def _parser(kind: type[Message], code: Code = Code.INTERNAL) -> Callable[[bytes], Message | Refusal]:
-    """Bytes to a message, or to a refusal with this code; gRPC's own for such bytes is INTERNAL."""
-
-    def parse(data: bytes) -> Message | Refusal:
-        try:
-            return kind.FromString(data)
-        except DecodeError:
-            return Refusal(code, f"the message of {len(data)} bytes is no {kind.DESCRIPTOR.name}")
-
-    return parse
-
-
-def _unless_refused(
-    method: Callable[[Any, grpc.ServicerContext], _Answer],
-) -> Callable[[Any, grpc.ServicerContext], _Answer]:
-    def run(request: object, context: grpc.ServicerContext) -> _Answer:
-        if isinstance(request, Refusal):
-            abort(context, request)
-        return method(request, context)
-
-    return run
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 def _guard(context: grpc.ServicerContext, work: Callable[[], _Answer]) -> _Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -59,17 +59,29 @@ def native_entry(module: str, sources: Sequence[Path]) -> EntryFunction:
 
     `sources` are all the files that the code depends on, beyond what the cache's keys cover anyway.
     """
-    digest = hashlib.sha256(f"{module} {version('numba')} {version('numpy')}".encode())
-    for source in sources:
-        digest.update(source.read_bytes())
-    key = cache.key_of(digest.digest())
-    code = cache.fetch(key)
-    if code is None:
-        code = _compile(import_module(module).entry)
-        cache.keep(key, code)
-    (address,), keep_alive = link(code, [_SYMBOL])
-    _keep_alive.append(keep_alive)
-    return _PROTOTYPE(address)
+    return Native(module, sources).entry
+
+
+class Native:
+    """The code of a module written for Numba, as `native_entry` has it: compiled, but not yet linked."""
+
+    def __init__(self, module: str, sources: Sequence[Path]) -> None:
+        digest = hashlib.sha256(f"{module} {version('numba')} {version('numpy')}".encode())
+        for source in sources:
+            digest.update(source.read_bytes())
+        key = cache.key_of(digest.digest())
+        code = cache.fetch(key)
+        if code is None:
+            code = _compile(import_module(module).entry)
+            cache.keep(key, code)
+        self._code = code
+
+    @cached_property
+    def entry(self) -> EntryFunction:
+        """The module's `entry`, linked on first use."""
+        (address,), keep_alive = link(self._code, [_SYMBOL])
+        _keep_alive.append(keep_alive)
+        return _PROTOTYPE(address)
 
 
 def _compile(entry: Any) -> bytes:

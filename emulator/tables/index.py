@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import bisect
+import ctypes
 import struct
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .keys import order_of
 from .memory import MemoryBlock, RetiredMemory, write_word
-from .rows import ADDRESS_BITS, RowLayout, hash_words
+from .rows import RowLayout
+from .slots import Slots
 
 HOLD_SECONDS: Final = 0.25
 """Maximum time that changes wait for the end of a batch, after a second change has shown that there is one."""
-_DELETED: Final = 1
-_SMALLEST: Final = 8
+_ORDER_AT: Final = 4
+"""Offset of an entry's rank in its row."""
 
 
 class Index(Protocol):
-    """`key` and `mask` are the packed key's integers; rows are ranked by `order`, the largest first.
+    """Rows by the identities of their entries (`emulator.tables.keys`)."""
 
-    With range fields, `key` has their bounds above the packed key.
-    """
+    def put(self, identity: bytes, row: int, old: int = 0) -> None:
+        """Add a row (its address), or put it in the place of `old`, that of the same identity."""
 
-    def put(self, key: int, mask: int, order: int, row: int) -> None:
-        """Add a row, or replace the one with the same key, mask and order.
+    def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Add rows of different identities that have none.
 
         Args:
-            key: Integer of the packed key, with the bounds of range fields above it.
-            mask: Integer of the packed mask.
-            order: Rank among rows that match; the largest first.
-            row: Address of the row.
+            identities: Words of the identities, shape (rows, words).
+            rows: Addresses of the rows, shape (rows,).
         """
 
-    def remove(self, key: int, mask: int, order: int) -> None:
-        """Remove the row of a key, mask and order."""
+    def remove(self, identity: bytes, row: int) -> None:
+        """Remove the row of an identity."""
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -46,68 +48,6 @@ class Index(Protocol):
 
     def release(self) -> None:
         """Publish what was collected, and from now on each change at once."""
-
-
-class Slots:
-    """Open addressing with linear probing over packed keys; never more than half full."""
-
-    def __init__(self, words: int) -> None:
-        self._format = struct.Struct(f"<{words}Q")
-        self.rows: dict[int, int] = {}
-        self._places: dict[int, int] = {}
-        self._used = 0
-        self._allocate(_SMALLEST)
-
-    def _allocate(self, capacity: int) -> None:
-        self.block = MemoryBlock(8 * capacity)
-        self._view = self.block.bytes.data.cast("Q")  # faster than NumPy, word by word
-        self.mask = capacity - 1
-        self.address = self.block.address
-
-    def _hash(self, key: int) -> int:
-        return hash_words(self._format.unpack(key.to_bytes(self._format.size, "little")))
-
-    def put(self, key: int, row: int) -> MemoryBlock | None:
-        """Put `row` under `key`. If the slots move, their new address must be published, and then the returned block of
-        the old slots must be retired.
-        """
-        left = None
-        place = self._places.get(key)
-        h = self._hash(key)
-        if place is None:
-            if 2 * (self._used + 1) > self.mask + 1:
-                left = self._grow()
-            place = self._free_place(h)
-            self._places[key] = place
-            self._used += 1
-        self.rows[key] = row
-        write_word(self.address + 8 * place, (h >> ADDRESS_BITS) << ADDRESS_BITS | row)
-        return left
-
-    def remove(self, key: int) -> None:
-        """Remove a packed key; its place becomes a tombstone."""
-        del self.rows[key]
-        write_word(self.address + 8 * self._places.pop(key), _DELETED)
-
-    def _free_place(self, h: int) -> int:
-        place, view = h & self.mask, self._view
-        while view[place]:
-            place = (place + 1) & self.mask
-        return place
-
-    def _grow(self) -> MemoryBlock:
-        """Move to slots without deleted ones, at most a third full: small ones stay in the processor's caches."""
-        left = self.block
-        capacity = _SMALLEST
-        while capacity < 3 * (len(self.rows) + 1):
-            capacity *= 2
-        self._allocate(capacity)
-        for key, row in self.rows.items():
-            h = self._hash(key)
-            place = self._places[key] = self._free_place(h)
-            self._view[place] = (h >> ADDRESS_BITS) << ADDRESS_BITS | row
-        self._used = len(self.rows)
-        return left
 
 
 class _Published:
@@ -158,32 +98,42 @@ class ExactIndex:
     """Hash of packed keys, for tables without masks."""
 
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
-        self._layout = layout
+        self._words = layout.words
         self._slots = Slots(layout.words)
         self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
         """Remove all rows."""
-        left, self._slots = self._slots.block, Slots(self._layout.words)
+        left, self._slots = self._slots.block, Slots(self._words)
         self._published.change(left)
 
     def _content(self) -> bytes:
-        return struct.pack("<2Q", self._slots.address, self._slots.mask) if self._slots.rows else b""
+        return struct.pack("<2Q", self._slots.address, self._slots.mask) if len(self._slots) else b""
 
-    def put(self, key: int, mask: int, order: int, row: int) -> None:
+    def put(self, identity: bytes, row: int, old: int = 0) -> None:
         """Same contract as `Index.put`."""
-        first = not self._slots.rows
-        left = self._slots.put(key, row)
+        key, first = identity[: 8 * self._words], not len(self._slots)
+        if old:
+            self._slots.replace(key, old, row)
+        else:
+            self._changed(self._slots.put(key, row), first)
+
+    def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Same contract as `Index.put_many`."""
+        first = not len(self._slots)
+        self._changed(self._slots.put_many(identities[:, : self._words], rows), first)
+
+    def _changed(self, left: MemoryBlock | None, first: bool) -> None:
         if left is not None:
             self._published.change(left)
         elif first:
             self._published.change()
 
-    def remove(self, key: int, mask: int, order: int) -> None:
-        """Remove the row of a key; `mask` and `order` do not matter."""
-        self._slots.remove(key)
-        if not self._slots.rows:
+    def remove(self, identity: bytes, row: int) -> None:
+        """Remove the row of a key."""
+        self._slots.remove(identity[: 8 * self._words], row)
+        if not len(self._slots):
             self._published.change()
 
 
@@ -192,21 +142,72 @@ class _Group:
 
     def __init__(self, words: int) -> None:
         self.slots = Slots(words)
-        self.ranked: dict[int, list[tuple[int, int]]] = {}
-        """Rows of each key as (order, row), the best one last."""
-        self.orders: list[int] = []
+        self._orders: list[int] = []
+        self._rows: dict[bytes, int] = {}
+        """The row that answers for each key."""
+        self._ranked: dict[bytes, list[tuple[int, int]]] = {}
+        """Rows of each key that has several as (order, row), the best one last."""
 
     @property
     def best(self) -> int:
-        return self.orders[-1]
+        """The largest order; -1 without rows."""
+        return self._orders[-1] if self._orders else -1
+
+    def put(self, key: bytes, order: int, row: int, old: int) -> MemoryBlock | None:
+        """Add a row, or replace `old` if that is not 0; the result is that of `Slots.put`."""
+        answer = self._rows.get(key)
+        if not old:
+            bisect.insort(self._orders, order)
+        if answer is None:
+            self._rows[key] = row
+            return self.slots.put(key, row)
+        ranked = self._ranked.get(key)
+        if ranked is not None or not old:
+            if ranked is None:
+                ranked = self._ranked[key] = [(_order_of(answer), answer)]
+            at = bisect.bisect_left(ranked, (order, 0))
+            ranked[at : at + bool(old)] = [(order, row)]
+            row = ranked[-1][1]
+        self._answer(key, answer, row)
+        return None
+
+    def put_many(self, keys: NDArray[np.uint64], orders: list[int], rows: NDArray[np.uint64]) -> MemoryBlock | None:
+        """Add rows; the result is that of `Slots.put`."""
+        names = _names(keys)
+        if len(set(names)) == len(names) and self._rows.keys().isdisjoint(names):
+            self._orders += orders
+            self._orders.sort()
+            self._rows.update(zip(names, rows.tolist(), strict=True))
+            return self.slots.put_many(keys, rows)
+        # the first block is the one that packets may be reading
+        lefts = [self.put(key, order, row, 0) for key, order, row in zip(names, orders, rows.tolist(), strict=True)]
+        return next((left for left in lefts if left is not None), None)
+
+    def remove(self, key: bytes, order: int, row: int) -> None:
+        """Remove a row."""
+        del self._orders[bisect.bisect_left(self._orders, order)]
+        ranked = self._ranked.get(key)
+        if ranked is None:
+            del self._rows[key]
+            self.slots.remove(key, row)
+            return
+        del ranked[bisect.bisect_left(ranked, (order, 0))]
+        self._answer(key, self._rows[key], ranked[-1][1])
+        if len(ranked) == 1:
+            del self._ranked[key]
+
+    def _answer(self, key: bytes, before: int, row: int) -> None:
+        if row != before:
+            self._rows[key] = row
+            self.slots.replace(key, before, row)
 
 
 class TupleIndex:
     """Tuple space search: a hash per mask, masks in the order of the best that they can give."""
 
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
-        self._layout = layout
-        self._groups: dict[int, _Group] = {}
+        self._words = layout.words
+        self._groups: dict[bytes, _Group] = {}
         self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
@@ -218,46 +219,57 @@ class TupleIndex:
     def _content(self) -> bytes:
         if not self._groups:
             return b""
-        size = 8 * self._layout.words
         ordered = sorted(self._groups.items(), key=lambda item: -item[1].best)
         parts = [struct.pack("<2Q", len(ordered), 0)]
         for mask, group in ordered:
             parts.append(struct.pack("<3Q", group.slots.address, group.slots.mask, group.best))
-            parts.append(mask.to_bytes(size, "little"))
+            parts.append(mask)
         return b"".join(parts)
 
-    def put(self, key: int, mask: int, order: int, row: int) -> None:
+    def put(self, identity: bytes, row: int, old: int = 0) -> None:
         """Same contract as `Index.put`. Of rows with one key and mask, packets see the one of the largest order."""
-        group = self._groups.get(mask)
-        before = group.best if group is not None else -1
-        if group is None:
-            group = self._groups[mask] = _Group(self._layout.words)
-        ranked = group.ranked.setdefault(key, [])
-        index = bisect.bisect_left(ranked, (order, 0))
-        if index < len(ranked) and ranked[index][0] == order:
-            ranked[index] = (order, row)
+        size = 8 * self._words
+        group = self._group(identity[size : 2 * size])
+        before = group.best
+        self._changed(group, before, group.put(identity[:size], order_of(identity), row, old))
+
+    def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Same contract as `Index.put_many`."""
+        words = self._words
+        numbers: dict[bytes, list[int]] = {}
+        masks = _names(identities[:, words : 2 * words])
+        if len(set(masks)) == 1:
+            numbers[masks[0]] = list(range(len(masks)))
         else:
-            ranked.insert(index, (order, row))
-            bisect.insort(group.orders, order)
-        left = group.slots.put(key, ranked[-1][1])
+            for number, mask in enumerate(masks):
+                numbers.setdefault(mask, []).append(number)
+        for mask, chosen in numbers.items():
+            group = self._group(mask)
+            before = group.best
+            mine = identities[chosen]
+            left = group.put_many(mine[:, :words], mine[:, -1].tolist(), rows[chosen])
+            self._changed(group, before, left)
+
+    def _group(self, mask: bytes) -> _Group:
+        group = self._groups.get(mask)
+        if group is None:
+            group = self._groups[mask] = _Group(self._words)
+        return group
+
+    def _changed(self, group: _Group, before: int, left: MemoryBlock | None) -> None:
         if left is not None:
             self._published.change(left)
         elif group.best != before:
             self._published.change()
 
-    def remove(self, key: int, mask: int, order: int) -> None:
+    def remove(self, identity: bytes, row: int) -> None:
         """Remove a row; of those left with its key and mask, packets see the one of the largest order."""
+        size = 8 * self._words
+        mask = identity[size : 2 * size]
         group = self._groups[mask]
-        ranked = group.ranked[key]
-        del ranked[bisect.bisect_left(ranked, (order, 0))]
         before = group.best
-        del group.orders[bisect.bisect_left(group.orders, order)]
-        if ranked:
-            group.slots.put(key, ranked[-1][1])
-        else:
-            del group.ranked[key]
-            group.slots.remove(key)
-        if not group.orders:
+        group.remove(identity[:size], order_of(identity), row)
+        if not len(group.slots):
             self._published.change(self._groups.pop(mask).slots.block)
         elif group.best != before:
             self._published.change()
@@ -267,6 +279,7 @@ class RangeIndex:
     """Entries in the order of their priority, looked through one by one."""
 
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
+        self._size = 8 * layout.words
         self._rows: list[tuple[int, int, int, int]] = []
         self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
@@ -280,19 +293,37 @@ class RangeIndex:
         rows = [row for _, _, _, row in self._rows]
         return struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows) if rows else b""
 
-    def _find(self, key: int, mask: int, order: int) -> int:
-        return bisect.bisect_left(self._rows, (-order, key, mask, 0))
+    def _ranked(self, identity: bytes, row: int) -> tuple[int, int, int, int]:
+        """Rank of an entry: its order, then the number of its key with the bounds above, then its mask."""
+        size = self._size
+        key = int.from_bytes(identity[:size] + identity[2 * size : -8], "little")
+        return -order_of(identity), key, int.from_bytes(identity[size : 2 * size], "little"), row
 
-    def put(self, key: int, mask: int, order: int, row: int) -> None:
+    def put(self, identity: bytes, row: int, old: int = 0) -> None:
         """Same contract as `Index.put`."""
-        at = self._find(key, mask, order)
-        if at < len(self._rows) and self._rows[at][:3] == (-order, key, mask):
-            self._rows[at] = (-order, key, mask, row)
-        else:
-            self._rows.insert(at, (-order, key, mask, row))
+        at = bisect.bisect_left(self._rows, self._ranked(identity, 0))
+        self._rows[at : at + bool(old)] = [self._ranked(identity, row)]
         self._published.change()
 
-    def remove(self, key: int, mask: int, order: int) -> None:
-        """Remove a row and shift those behind it."""
-        del self._rows[self._find(key, mask, order)]
+    def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Same contract as `Index.put_many`."""
+        names = _names(identities)
+        self._rows += (self._ranked(name, row) for name, row in zip(names, rows.tolist(), strict=True))
+        self._rows.sort()
         self._published.change()
+
+    def remove(self, identity: bytes, row: int) -> None:
+        """Remove a row and shift those behind it."""
+        del self._rows[bisect.bisect_left(self._rows, self._ranked(identity, 0))]
+        self._published.change()
+
+
+def _names(words: NDArray[np.uint64]) -> list[bytes]:
+    """Return rows of words as byte strings."""
+    whole = np.ascontiguousarray(words)
+    names: list[bytes] = whole.view(f"V{8 * words.shape[1]}")[:, 0].tolist()
+    return names
+
+
+def _order_of(row: int) -> int:
+    return int(ctypes.c_uint32.from_address(row + _ORDER_AT).value)

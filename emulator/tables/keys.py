@@ -1,9 +1,16 @@
-"""Match keys of entries, packed into the words that native lookups compare. Layouts are in `emulator.tables.rows`."""
+"""Match keys of entries, packed into the words that native lookups compare. Layouts are in `emulator.tables.rows`.
+
+An entry's identity in its table is a byte string of words of 64 bits, little-endian::
+
+    | key words | mask words | low, high per range field | order |
+
+`order` ranks the rows that match a packet, the largest first. Entries differ if and only if their identities do.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ..bmv2.schema import TableSchema
@@ -13,25 +20,18 @@ from .rows import RowLayout
 MAX_PRIORITY: Final = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class PackedKey:
-    """Identity of an entry: packed key, mask, the bounds of ranges, and the rank."""
-
-    value: int
-    mask: int
-    bounds: tuple[int, ...]
-    order: int
-
-    def identity(self, words: int) -> int:
-        """Return the key's integer as an index takes it, the bounds of ranges above the `words` of the packed key."""
-        identity = self.value
-        for number, bound in enumerate(self.bounds):
-            identity |= bound << 64 * (words + number)
-        return identity
+def identity_words(layout: RowLayout) -> int:
+    """Return the words of an identity."""
+    return 2 * layout.words + 2 * len(layout.ranges) + 1
 
 
-def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> PackedKey:
-    """Pack a match and its priority into the key of a row.
+def order_of(identity: bytes) -> int:
+    """Return the rank of an entry among those that match the same packet."""
+    return int.from_bytes(identity[-8:], "little")
+
+
+def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> bytes:
+    """Pack a match and its priority into the identity of an entry.
 
     Args:
         schema: Schema of the table.
@@ -93,4 +93,28 @@ def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], pri
         value |= (wanted & own) << place.position
         mask |= own << place.position
     order = prefix if layout.strategy == "first" else priority
-    return PackedKey(value, mask, tuple(bounds), order)
+    size = 8 * layout.words
+    tail = struct.pack(f"<{len(bounds) + 1}Q", *bounds, order)
+    return value.to_bytes(size, "little") + mask.to_bytes(size, "little") + tail
+
+
+def unpack_key(layout: RowLayout, identity: bytes) -> tuple[tuple[Match, ...], int]:
+    """Return the match and the priority of an identity; an optional field becomes a ternary one."""
+    size = 8 * layout.words
+    value, mask = int.from_bytes(identity[:size], "little"), int.from_bytes(identity[size : 2 * size], "little")
+    match: list[Match] = []
+    limits = 2 * size
+    for place in layout.keys:
+        whole = (1 << place.width) - 1
+        wanted = value >> place.position & whole
+        match place.kind:
+            case "exact":
+                match.append(Exact(wanted))
+            case "lpm":
+                match.append(Lpm(wanted, (mask >> place.position & whole).bit_count()))
+            case "ternary":
+                match.append(Ternary(wanted, mask >> place.position & whole))
+            case "range":
+                match.append(Range(*struct.unpack_from("<2Q", identity, limits)))
+                limits += 16
+    return tuple(match), order_of(identity) if layout.strategy in ("tuple", "range") else 0

@@ -7,6 +7,7 @@ other cores as it is on x86-64; a machine with a weaker memory model would need 
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import threading
 import time
@@ -14,6 +15,7 @@ from collections import deque
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 GRACE_SECONDS: Final = 0.1
 """Minimum time before retired memory is freed: far longer than a store takes to reach another core."""
@@ -24,6 +26,11 @@ _CHUNK_ROWS: Final = (8, 256)
 def write_word(address: int, value: int) -> None:
     """Publish one word."""
     ctypes.c_uint64.from_address(address).value = value
+
+
+def read_word(address: int) -> int:
+    """Return a word that other threads may be writing."""
+    return int(ctypes.c_uint64.from_address(address).value)
 
 
 class MemoryBlock:
@@ -123,6 +130,7 @@ class RowPool:
         self.row_bytes = (row_bytes + 15) // 16 * 16
         self._retired = retired
         self._chunks: list[MemoryBlock] = []
+        """Chunks in the order of their addresses."""
         self._free: list[int] = []
         self._count = 0
 
@@ -131,17 +139,43 @@ class RowPool:
         if not self._free:
             self._retired.collect()
         if not self._free:
-            least, most = _CHUNK_ROWS
-            rows = min(max(least, self._count), most)
-            chunk = MemoryBlock(self.row_bytes * rows)
-            self._chunks.append(chunk)
-            self._free += [chunk.address + self.row_bytes * i for i in reversed(range(rows))]
-            self._count += rows
+            self._grow(1)
         return self._free.pop()
+
+    def allocate_many(self, count: int) -> NDArray[np.uint64]:
+        """Return the addresses of `count` free rows, whose contents are undefined; shape (count,)."""
+        if len(self._free) < count:
+            self._retired.collect()
+        if len(self._free) < count:
+            self._grow(count - len(self._free))
+        return np.array([self._free.pop() for _ in range(count)], np.uint64)  # one by one: other threads add to them
+
+    def _grow(self, needed: int) -> None:
+        least, most = _CHUNK_ROWS
+        rows = max(needed, min(max(least, self._count), most))
+        chunk = MemoryBlock(self.row_bytes * rows)
+        bisect.insort(self._chunks, chunk, key=lambda block: block.address)
+        self._free[:0] = [chunk.address + self.row_bytes * i for i in reversed(range(rows))]
+        self._count += rows
 
     def write(self, address: int, content: bytes) -> None:
         """Fill a row that is not published yet."""
         ctypes.memmove(address, content, len(content))
+
+    def write_many(self, addresses: NDArray[np.uint64], contents: NDArray[np.uint64]) -> None:
+        """Fill rows that are not published yet.
+
+        Args:
+            addresses: Addresses of the rows, shape (rows,).
+            contents: Words from the beginning of each row on, shape (rows, words).
+        """
+        bases = np.array([chunk.address for chunk in self._chunks], np.uint64)
+        chosen = np.searchsorted(bases, addresses, side="right") - 1
+        words = contents.shape[1]
+        for number in np.unique(chosen).tolist():
+            chunk, mine = self._chunks[number], chosen == number
+            rows = chunk.bytes.view(np.uint64).reshape(-1, self.row_bytes // 8)
+            rows[(addresses[mine] - bases[number]) // self.row_bytes, :words] = contents[mine]
 
     def free(self, address: int) -> None:
         """Retire a row, which is not published any more."""

@@ -54,6 +54,16 @@ def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
     return b"".join(parts)
 
 
+def unpack_params(schema: ActionSchema, content: bytes) -> tuple[int, ...]:
+    """Return an action's parameters from the words that hold them."""
+    values, at = [], 0
+    for _, width in schema.params:
+        size = param_bytes(width)
+        values.append(int.from_bytes(content[at : at + size], "little"))
+        at += size
+    return tuple(values)
+
+
 class _Numbers:
     """Hands out the lowest free number."""
 

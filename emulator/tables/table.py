@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..bmv2.schema import ActionSchema, TableSchema
 from ..entries import (
@@ -20,28 +22,21 @@ from ..entries import (
     TableEntry,
     TableFull,
 )
+from .cells import EntryCells
 from .index import ExactIndex, Index, RangeIndex, TupleIndex
-from .keys import PackedKey, pack_key
-from .memory import RetiredMemory, RowPool, write_word
-from .meters import ColorCounts, MeterCell, MeterRates, meter_content
-from .profile import ActionProfile, pack_params
-from .rows import HIT_AT, METER_AT, RowLayout
+from .keys import order_of, pack_key, unpack_key
+from .memory import RetiredMemory, RowPool, read_word, write_word
+from .meters import MeterRates, meter_content
+from .profile import ActionProfile, pack_params, unpack_params
+from .rows import HIT_AT, KEY_AT, RowLayout
 
 _NO_ACTION_CODE: Final = (1 << 32) - 1
 _DEFAULT_ROW_AT: Final = 8
+_NOTES_AT: Final = 8
+"""Offset in a row of the address of the cell that packets write for the entry (`RowLayout.cell_bytes`), or 0."""
 
 
-@dataclass(slots=True)
-class _Stored:
-    entry: TableEntry
-    row: int
-    notes: int
-    """Address of the cell that packets write for the entry (`RowLayout.cell_bytes`), or 0."""
-    cell: int
-    """The cell of the action profile that the entry refers to, or 0."""
-
-
-class Table:
+class Table(EntryCells):
     """Entries of one table. Updates are seen whole by the packets that run meanwhile."""
 
     def __init__(
@@ -51,7 +46,7 @@ class Table:
         actions: Mapping[str, ActionSchema],
         root: int,
         profile: ActionProfile | None,
-        const_entries: Sequence[tuple[TableEntry, PackedKey]],
+        const_entries: Sequence[tuple[TableEntry, bytes]],
         retired: RetiredMemory,
         clock: Callable[[], int],
     ) -> None:
@@ -63,12 +58,11 @@ class Table:
             actions: Schemas of the program's actions, by name.
             root: Address of the word through which packets find the table's index.
             profile: Action profile of the table; None: entries have their own actions.
-            const_entries: Entries of the program, with their keys.
+            const_entries: Entries of the program, with their identities.
             retired: Memory that packets may still read, which is freed later.
             clock: Returns the switch's time in microseconds.
         """
-        self.schema = schema
-        self._layout = layout
+        super().__init__(schema, layout, clock)
         self._actions = actions
         self._codes = {name: code for code, name in enumerate(schema.actions)}
         self._root = root
@@ -76,8 +70,10 @@ class Table:
         self._const_entries = tuple(const_entries)
         self._rows = RowPool(layout.row_bytes, retired)
         self._notes = RowPool(max(16, layout.cell_bytes), retired)
-        self._clock = clock
-        self._entries: dict[PackedKey, _Stored] = {}
+        self._entries: dict[bytes, int] = {}
+        """Rows by the identities of their entries (`emulator.tables.keys`)."""
+        self._given: dict[bytes, TableEntry] = {}
+        """Entries that were given as such; those of `insert_many` are read from their rows."""
         self._default_row = 0
         self._default_notes = 0
         self.constant = schema.const_entries
@@ -92,15 +88,15 @@ class Table:
         self._fill()
 
     def _make_index(self, retired: RetiredMemory) -> Index | None:
-        match self._layout.strategy:
+        match self.layout.strategy:
             case "none":
                 return None
             case "exact":
-                return ExactIndex(self._root, self._layout, retired)
+                return ExactIndex(self._root, self.layout, retired)
             case "range":
-                return RangeIndex(self._root, self._layout, retired)
+                return RangeIndex(self._root, self.layout, retired)
             case _:
-                return TupleIndex(self._root, self._layout, retired)
+                return TupleIndex(self._root, self.layout, retired)
 
     def _program_default(self) -> ActionCall:
         return ActionCall(self.schema.default_action or "NoAction", self.schema.default_params)
@@ -117,9 +113,10 @@ class Table:
         """Restore the program's own entries and default action."""
         if self._index is not None:
             self._index.clear()
-        for stored in self._entries.values():
-            self._release(stored)
+        for key, row in self._entries.items():
+            self._release(key, row)
         self._entries.clear()
+        self._given.clear()
         self._fill()
 
     def hold(self) -> None:
@@ -139,7 +136,11 @@ class Table:
 
     def entries(self) -> Iterator[TableEntry]:
         """Return all entries, constant ones included, without the default."""
-        return (stored.entry for stored in list(self._entries.values()))
+        size = self.layout.row_bytes
+        now = [
+            (key, self._given.get(key) or ctypes.string_at(row, size)) for key, row in list(self._entries.items())
+        ]  # copies, since rows of entries that are deleted meanwhile are used again
+        return (self._decoded(key, kept) if isinstance(kept, bytes) else kept for key, kept in now)
 
     def get(self, match: Sequence[Match], priority: int = 0) -> TableEntry:
         """Return the entry with this key.
@@ -148,7 +149,8 @@ class Table:
             EntryNotFound: There is none.
             InvalidEntry: The key does not fit the table.
         """
-        return self._find(match, priority).entry
+        key, row = self._find(match, priority)
+        return self._given.get(key) or self._decoded(key, ctypes.string_at(row, self.layout.row_bytes))
 
     def insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
         """Insert an entry; `counts` (packets, bytes) and `rates` initialise its direct counter and meter.
@@ -160,7 +162,7 @@ class Table:
         self._refuse_constant()
         if self._index is None:
             raise InvalidEntry("has no key, only a default action", place=self.schema.name)
-        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
+        key = pack_key(self.schema, self.layout, entry.match, entry.priority)
         self._insert(entry, key, counts, rates)
 
     def modify(self, entry: TableEntry) -> None:
@@ -171,19 +173,17 @@ class Table:
             InvalidEntry: The entry does not fit the table.
         """
         self._refuse_constant()
-        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
-        stored = self._entries.get(key)
-        if stored is None:
+        key = pack_key(self.schema, self.layout, entry.match, entry.priority)
+        old = self._entries.get(key)
+        if old is None:
             raise EntryNotFound(
                 f"no entry {entry.match} with priority {entry.priority}", place=self.schema.name, value=entry.match
             )
-        old_row, old_cell, old_action = stored.row, stored.cell, stored.entry.action
-        row, cell = self._make_row(key, entry, stored.notes)
-        self._put(key, row)
-        stored.entry, stored.row, stored.cell = entry, row, cell
-        self._rows.free(old_row)
-        if self._profile is not None:
-            self._profile.detach(old_action, old_cell)
+        row = self._make_row(key, entry, read_word(old + _NOTES_AT))
+        self._put(key, row, old)
+        self._rows.free(old)
+        self._detach(key, old)
+        self._entries[key], self._given[key] = row, entry
 
     def delete(self, match: Sequence[Match], priority: int = 0) -> None:
         """Delete the entry with this key.
@@ -193,23 +193,84 @@ class Table:
             InvalidEntry: The key does not fit the table.
         """
         self._refuse_constant()
-        stored = self._find(match, priority)
-        key = pack_key(self.schema, self._layout, match, priority)
-        assert self._index is not None
-        self._index.remove(key.identity(self._layout.words), key.mask, key.order)
-        del self._entries[key]
-        self._release(stored)
+        self._delete(*self._find(match, priority))
 
-    def _find(self, match: Sequence[Match], priority: int) -> _Stored:
-        stored = self._entries.get(pack_key(self.schema, self._layout, match, priority))
-        if stored is None:
+    def _delete(self, key: bytes, row: int) -> None:
+        assert self._index is not None
+        self._index.remove(key, row)
+        del self._entries[key]
+        self._release(key, row)
+        self._given.pop(key, None)
+
+    # ---- many entries at a time, by identity (`emulator.tables.keys`); entries with actions of their own alone
+
+    def code(self, action: str) -> int:
+        """Return the code of an action in rows."""
+        return self._codes[action]
+
+    def takes(self, inserted: Sequence[bytes], there: Sequence[bytes]) -> bool:
+        """Return True if all identities differ, those of `there` alone have entries, and the others have room."""
+        names = {*inserted, *there}
+        return (
+            len(names) == len(inserted) + len(there)
+            and self._entries.keys().isdisjoint(inserted)
+            and all(name in self._entries for name in there)
+            and len(self._entries) + len(inserted) <= self.schema.size
+        )
+
+    def insert_many(self, names: Sequence[bytes], identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
+        """Insert entries that the table takes.
+
+        Args:
+            names: Identities of the entries.
+            identities: The same as words, shape (entries, words).
+            rows: Their rows (`emulator.tables.rows`), shape (entries, words); changed.
+        """
+        assert self._index is not None
+        if self.layout.cell_bytes:
+            rows[:, _NOTES_AT // 8] = self._make_many_notes(len(names))
+        places = self._rows.allocate_many(len(names))
+        self._rows.write_many(places, rows)
+        self._index.put_many(identities, places)
+        self._entries.update(zip(names, places.tolist(), strict=True))
+
+    def modify_many(self, names: Sequence[bytes], rows: NDArray[np.uint64]) -> None:
+        """Set the actions of entries that are there; the arguments are those of `insert_many`."""
+        old = [self._entries[name] for name in names]
+        rows[:, _NOTES_AT // 8] = [read_word(row + _NOTES_AT) for row in old]
+        places = self._rows.allocate_many(len(names))
+        self._rows.write_many(places, rows)
+        for name, before, row in zip(names, old, places.tolist(), strict=True):
+            self._put(name, row, before)
+            self._rows.free(before)
+            self._entries[name] = row
+            self._given.pop(name, None)
+
+    def delete_many(self, names: Sequence[bytes]) -> None:
+        """Delete entries that are there."""
+        for name in names:
+            self._delete(name, self._entries[name])
+
+    def _make_many_notes(self, count: int) -> NDArray[np.uint64]:
+        content = np.zeros((count, self.layout.cell_bytes // 8), np.uint64)
+        if self.layout.cell_bytes > HIT_AT:
+            content[:, HIT_AT // 8] = self._clock()
+        notes = self._notes.allocate_many(count)
+        self._notes.write_many(notes, content)
+        return notes
+
+    def _find(self, match: Sequence[Match], priority: int) -> tuple[bytes, int]:
+        """Return identity and row of an entry."""
+        key = pack_key(self.schema, self.layout, match, priority)
+        row = self._entries.get(key)
+        if row is None:
             raise EntryNotFound(
                 f"no entry {tuple(match)} with priority {priority}", place=self.schema.name, value=tuple(match)
             )
-        return stored
+        return key, row
 
     def _insert(
-        self, entry: TableEntry, key: PackedKey, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None
+        self, entry: TableEntry, key: bytes, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None
     ) -> None:
         if key in self._entries:
             raise EntryExists(
@@ -223,36 +284,39 @@ class Table:
             )
         notes = self._make_notes(counts, rates)
         try:
-            row, cell = self._make_row(key, entry, notes)
+            row = self._make_row(key, entry, notes)
         except EmulatorError:
             if notes:
                 self._notes.free(notes)
             raise
         self._put(key, row)
-        self._entries[key] = _Stored(entry, row, notes, cell)
+        self._entries[key], self._given[key] = row, entry
 
     def _make_notes(self, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> int:
-        if not self._layout.cell_bytes:
+        if not self.layout.cell_bytes:
             return 0
         content = struct.pack("<QQ", *counts)
-        if self._layout.cell_bytes > HIT_AT:
+        if self.layout.cell_bytes > HIT_AT:
             content += self._clock().to_bytes(8, "little")
         if rates is not None:
             content += meter_content(rates, self.schema.name)
         notes = self._notes.allocate()
-        self._notes.write(notes, content.ljust(self._layout.cell_bytes, b"\0"))
+        self._notes.write(notes, content.ljust(self.layout.cell_bytes, b"\0"))
         return notes
 
-    def _put(self, key: PackedKey, row: int) -> None:
+    def _put(self, key: bytes, row: int, old: int = 0) -> None:
         assert self._index is not None
-        self._index.put(key.identity(self._layout.words), key.mask, key.order, row)
+        self._index.put(key, row, old)
 
-    def _release(self, stored: _Stored) -> None:
-        self._rows.free(stored.row)
-        if stored.notes:
-            self._notes.free(stored.notes)
+    def _release(self, key: bytes, row: int) -> None:
+        self._rows.free(row)
+        if notes := read_word(row + _NOTES_AT):
+            self._notes.free(notes)
+        self._detach(key, row)
+
+    def _detach(self, key: bytes, row: int) -> None:
         if self._profile is not None:
-            self._profile.detach(stored.entry.action, stored.cell)
+            self._profile.detach(self._given[key].action, read_word(row + self.layout.params_at))
 
     def _refuse_constant(self) -> None:
         if self.constant:
@@ -288,127 +352,29 @@ class Table:
             params, code = self._params(call), self._codes[call.name]
         row = self._rows.allocate()
         head = struct.pack("<IIQ", code, 0, self._default_notes)
-        self._rows.write(row, head.ljust(self._layout.params_at, b"\0") + params)
+        self._rows.write(row, head.ljust(self.layout.params_at, b"\0") + params)
         write_word(self._root + _DEFAULT_ROW_AT, row)
         if self._default_row:
             self._rows.free(self._default_row)
         self._default_row = row
 
-    # ---- direct counters; without a match the default entry's
-
-    def counter(self, match: Sequence[Match] | None, priority: int = 0) -> tuple[int, int]:
-        """Return (packets, bytes) of an entry; `match` None: of the default entry.
-
-        Raises:
-            EntryNotFound: No entry has this match and priority.
-            InvalidEntry: The match does not fit the table's key.
-        """
-        packets, octets = self._counter_cell(match, priority)
-        return packets, octets
-
-    def set_counter(self, match: Sequence[Match] | None, packets: int, octets: int, priority: int = 0) -> None:
-        """Set the direct counter of an entry.
-
-        Args:
-            match: Match of the entry; None: the default entry.
-            packets: Number of packets.
-            octets: Number of bytes.
-            priority: Priority of the entry.
-
-        Raises:
-            EntryNotFound: There is no such entry.
-            InvalidEntry: The key does not fit the table, or the table has no direct counter.
-        """
-        cell = self._counter_cell(match, priority)
-        cell[0], cell[1] = packets, octets
-
-    def _counter_cell(self, match: Sequence[Match] | None, priority: int) -> ctypes.Array[ctypes.c_uint64]:
-        if self.schema.direct_counter is None:
-            raise InvalidEntry("has no direct counter", place=self.schema.name)
-        return (ctypes.c_uint64 * 2).from_address(self._notes_of(match, priority))
-
-    def notes(self, match: Sequence[Match] | None, priority: int = 0) -> bytes:
-        """Return the cell that packets have written for an entry, for `set_notes`. Raises `EntryNotFound`,
-        `InvalidEntry`.
-        """
-        return ctypes.string_at(self._notes_of(match, priority), self._layout.cell_bytes)
-
-    def set_notes(
-        self, match: Sequence[Match] | None, content: bytes, priority: int = 0, *, counts: bool = True, hit: bool = True
-    ) -> None:
-        """Restore the cell that packets write for an entry. Its meter is always restored.
-
-        Args:
-            match: Match of the entry; None: the default entry.
-            content: Cell, as `notes` returns it.
-            priority: Priority of the entry.
-            counts: True to restore the direct counter, too.
-            hit: True to restore the time of the last hit, too.
-
-        Raises:
-            EntryNotFound: There is no such entry.
-            InvalidEntry: The key does not fit the table.
-        """
-        notes = self._notes_of(match, priority)
-        for wanted, start, end in ((counts, 0, HIT_AT), (hit, HIT_AT, METER_AT), (True, METER_AT, len(content))):
-            if wanted:
-                part = content[start:end]
-                ctypes.memmove(notes + start, part, len(part))
+    # ---- what packets write, and idle timeouts
 
     def _notes_of(self, match: Sequence[Match] | None, priority: int) -> int:
-        return self._default_notes if match is None else self._find(match, priority).notes
-
-    # ---- direct meters, the same, and idle timeouts
-
-    def meter(self, match: Sequence[Match] | None, priority: int = 0) -> MeterRates | None:
-        """Return an entry's rates; None: not configured. Raises `EntryNotFound`, `InvalidEntry`."""
-        return self._meter_cell(match, priority).get()
-
-    def set_meter(self, match: Sequence[Match] | None, rates: MeterRates | None, priority: int = 0) -> None:
-        """Set the direct meter of an entry, or of the default for None.
-
-        Raises:
-            EntryNotFound: There is no such entry.
-            InvalidEntry: The key does not fit the table, or a rate is invalid.
-        """
-        where = "the default entry" if match is None else f"entry {tuple(match)}"
-        self._meter_cell(match, priority).set(rates, f"{self.schema.name}, {where}")
-
-    def meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> ColorCounts:
-        """Return an entry's meter counts by color. Raises `EntryNotFound`, `InvalidEntry`."""
-        return self._meter_cell(match, priority).counts()
-
-    def reset_meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> None:
-        """Reset the counts of the direct meter of an entry, or of the default for None.
-
-        Raises:
-            EntryNotFound: There is no such entry.
-            InvalidEntry: The key does not fit the table.
-        """
-        self._meter_cell(match, priority).reset_counts()
-
-    def _meter_cell(self, match: Sequence[Match] | None, priority: int) -> MeterCell:
-        if self.schema.direct_meter is None:
-            raise InvalidEntry("has no direct meter", place=self.schema.name)
-        return MeterCell(self._notes_of(match, priority) + METER_AT)
-
-    def idle_ns(self, match: Sequence[Match], priority: int = 0) -> int:
-        """Return the nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""
-        if not self.schema.support_timeout:
-            raise InvalidEntry("does not support timeouts", place=self.schema.name)
-        return self._idle_ns(self._find(match, priority))
+        return self._default_notes if match is None else read_word(self._find(match, priority)[1] + _NOTES_AT)
 
     def idle_entries(self) -> list[TableEntry]:
         """Return the entries whose `idle_timeout_ns` has passed without a hit."""
-        return [
-            stored.entry
-            for stored in list(self._entries.values())
-            if stored.entry.idle_timeout_ns and self._idle_ns(stored) >= stored.entry.idle_timeout_ns
-        ]
-
-    def _idle_ns(self, stored: _Stored) -> int:
-        last = ctypes.c_uint64.from_address(stored.notes + HIT_AT).value
-        return max(self._clock() - int(last), 0) * 1000
+        idle = []
+        for key, entry in list(self._given.items()):
+            row = self._entries.get(key)
+            if (
+                entry.idle_timeout_ns
+                and row is not None
+                and self._idle_ns_of(read_word(row + _NOTES_AT)) >= entry.idle_timeout_ns
+            ):
+                idle.append(entry)
+        return idle
 
     # ---- keys and rows
 
@@ -421,26 +387,29 @@ class Table:
             )
         return pack_params(self._actions[call.name], call, self.schema.name)
 
-    def _make_row(self, key: PackedKey, entry: TableEntry, notes: int) -> tuple[int, int]:
-        """(address of the row, cell of the action profile or 0)."""
-        layout, cell, code = self._layout, 0, 0
+    def _decoded(self, key: bytes, row: bytes) -> TableEntry:
+        """Return an entry from its identity and the content of its row."""
+        match, priority = unpack_key(self.layout, key)
+        name = self.schema.actions[int.from_bytes(row[:4], "little")]
+        call = ActionCall(name, unpack_params(self._actions[name], row[self.layout.params_at :]))
+        return TableEntry(match, call, priority)
+
+    def _make_row(self, key: bytes, entry: TableEntry, notes: int) -> int:
+        layout, code = self.layout, 0
         if entry.idle_timeout_ns < 0 or (entry.idle_timeout_ns and not self.schema.support_timeout):
             raise InvalidEntry(
                 f"{self.schema.name}: an idle timeout of {entry.idle_timeout_ns} ns; "
                 + ("it is 0 or more" if self.schema.support_timeout else "the table supports none")
             )
         if self._profile is not None:
-            cell = self._profile.attach(entry.action)
-            params = struct.pack("<Q", cell)
+            params = struct.pack("<Q", self._profile.attach(entry.action))
         else:
             if not isinstance(entry.action, ActionCall):
                 raise InvalidEntry("has no action profile; its entries call an action", place=self.schema.name)
             params = self._params(entry.action)
             code = self._codes[entry.action.name]
-        size = 8 * layout.words
-        content = struct.pack("<IIQ", code, key.order, notes) + key.value.to_bytes(size, "little")
-        if layout.ranges:
-            content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
+        compared = key[: layout.params_at - KEY_AT]  # the masks and bounds of an identity are those of the row
+        content = struct.pack("<IIQ", code, order_of(key), notes) + compared + params
         row = self._rows.allocate()
-        self._rows.write(row, content + params)
-        return row, cell
+        self._rows.write(row, content)
+        return row

@@ -31,6 +31,11 @@ class ActionInfo:
             self._slots[param.id] = (index, width, f"{self.name}.{param.name}")
         self._ids = tuple(param.id for param in info.params)
 
+    @property
+    def params(self) -> tuple[tuple[int, int], ...]:
+        """Id and width in bits of each parameter."""
+        return tuple((param_id, width) for param_id, (_, width, _) in self._slots.items())
+
     def decode(self, action: p4r.Action) -> ActionCall:
         """Return the call that a message asks for; every parameter exactly once. Raises `Refusal`."""
         values: list[int | None] = [None] * len(self._ids)
@@ -96,6 +101,11 @@ class ScopedActions:
     def scope(self, action_id: int) -> p4i.ActionRef.Scope.ValueType:
         """Return the places where an action may be used; both if the P4Info states none."""
         return self._scopes.get(action_id, p4i.ActionRef.TABLE_AND_DEFAULT)
+
+    def of_entries(self) -> list[tuple[str, int, tuple[tuple[int, int], ...]]]:
+        """Return the actions that entries may have: name, id, and each parameter's id and width in bits."""
+        chosen = (action for number, action in self._by_id.items() if self.scope(number) != p4i.ActionRef.DEFAULT_ONLY)
+        return [(action.name, action.id, action.params) for action in chosen]
 
     def _unknown(self, action_id: int) -> Refusal:
         known = ", ".join(f"{action.id} ({action.name})" for action in self._by_id.values()) or "none"

@@ -28,6 +28,11 @@ class EntryKeys:
         """Number of match fields."""
         return len(self._key)
 
+    @property
+    def fields(self) -> tuple[tuple[int, int], ...]:
+        """Id and type of match of each field."""
+        return self._key.fields
+
     def decode(self, entry: p4r.TableEntry) -> Key:
         """Match and priority of one entry that is no default. Raises `Refusal`."""
         priority = entry.priority

@@ -70,6 +70,11 @@ class MatchKey:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def fields(self) -> tuple[tuple[int, int], ...]:
+        """Id and type of match of each field."""
+        return tuple(zip(self._ids, self._types, strict=True))
+
     def decode(self, fields: Iterable[p4r.FieldMatch]) -> tuple[Match, ...]:
         """Return the whole key, don't-cares filled in. Raises `Refusal`."""
         key = self._template.copy()

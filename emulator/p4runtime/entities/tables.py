@@ -7,7 +7,7 @@ program's initial default action (restored by a MODIFY of the default entry with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -18,6 +18,7 @@ from ...bmv2.schema import TableSchema
 from ...entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
 from ...entries import ActionSet as OneShot
 from ...program import Table
+from ..bulk.schema import PlainAction, PlainTable
 from ..refusal import Code, Refusal, invalid, unimplemented
 from .actions import ScopedActions
 from .aging import Aging, Key
@@ -62,7 +63,8 @@ class TableService:
         """
         self.id = info.preamble.id
         self.name = info.preamble.name
-        self._state = state
+        self.state = state
+        """The table in the switch."""
         self._keys = EntryKeys(info, state)
         self._actions = actions
         self.egress = schema.egress
@@ -102,15 +104,15 @@ class TableService:
             if not entry.HasField("action"):
                 raise invalid(f"{self.name}: an INSERT needs an action")
             action = self._decode_action(entry.action)
-            self._state.insert(TableEntry(match, action, priority, idle), counts or (0, 0), rates)
+            self.state.insert(TableEntry(match, action, priority, idle), counts or (0, 0), rates)
         elif entry.HasField("action"):
             action = self._decode_action(entry.action)
-            self._state.modify(TableEntry(match, action, priority, idle))
+            self.state.modify(TableEntry(match, action, priority, idle))
         else:
-            stored = self._state.get(match, priority)
+            stored = self.state.get(match, priority)
             action = stored.action
             if stored.idle_timeout_ns != idle:
-                self._state.modify(replace(stored, idle_timeout_ns=idle))
+                self.state.modify(replace(stored, idle_timeout_ns=idle))
         if kind == MODIFY:
             self.direct.modify(match, priority, entry, wanted)
             self._metadata.pop(key, None)
@@ -125,7 +127,7 @@ class TableService:
         if self._const:
             raise self._const_refusal()
         match, priority = key = self._keys.decode(entry)
-        self._state.delete(match, priority)
+        self.state.delete(match, priority)
         self._metadata.pop(key, None)
         self._aging.discard(key)
         if self.profile is not None:
@@ -139,7 +141,7 @@ class TableService:
         wanted = self.direct.decode(entry)
         if entry.idle_timeout_ns:
             raise unimplemented(f"{self.name}: constant entries have no idle timeouts on this switch")
-        self._state.get(match, priority)
+        self.state.get(match, priority)
         self.direct.modify(match, priority, entry, wanted)
 
     def _write_default(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
@@ -151,10 +153,10 @@ class TableService:
         self._check_attributes(entry)
         wanted = self.direct.decode(entry)
         if entry.HasField("action"):
-            self._state.set_default(self._decode_default(entry.action))
+            self.state.set_default(self._decode_default(entry.action))
             self._default_metadata = (entry.controller_metadata, entry.metadata)
         else:
-            self._state.set_default(None)
+            self.state.set_default(None)
             self._default_metadata = (0, b"")
         self.direct.modify(None, 0, entry, wanted)
 
@@ -214,10 +216,29 @@ class TableService:
             EmulatorError: There is no such entry.
         """
         match, priority = self._keys.decode_target(entry)
-        content = self._state.notes(match, priority)
+        content = self.state.notes(match, priority)
         gone = kind == DELETE
         counts = gone or entry.HasField("counter_data")
-        return lambda: self._state.set_notes(match, content, priority, counts=counts, hit=gone)
+        return lambda: self.state.set_notes(match, content, priority, counts=counts, hit=gone)
+
+    # -- many entries at a time
+
+    def plain(self) -> PlainTable | None:
+        """Describe the entries that `takes` is asked about: a key, an action, and nothing else. None: it takes none."""
+        if self._const or self.profile is not None:
+            return None
+        actions = (
+            PlainAction(given, self.state.code(name), params) for name, given, params in self._actions.of_entries()
+        )
+        table = PlainTable(self.id, self._keys.fields, self.state.layout, tuple(actions))
+        return table if table.readable else None
+
+    def takes(self, inserted: Sequence[bytes], modified: Sequence[bytes], deleted: Sequence[bytes]) -> bool:
+        """Return True if these plain updates, given by identity, concern the table alone, all succeed, and
+        have the same effect in any order.
+        """
+        kept = self._metadata or self._aging or (modified and self.direct.has_meter)
+        return not ((modified or deleted) and kept) and self.state.takes(inserted, (*modified, *deleted))
 
     # -- reading
 
@@ -279,7 +300,7 @@ class TableService:
         """
         if not self._aging:
             return
-        due = self._aging.due(self._state.idle_entries(), now_ns)
+        due = self._aging.due(self.state.idle_entries(), now_ns)
         for first in range(0, len(due), _MAX_TOLD):
             message = p4r.IdleTimeoutNotification(timestamp=now_ns)
             for entry in due[first : first + _MAX_TOLD]:
@@ -291,7 +312,7 @@ class TableService:
 
         Only the direct resources of constant entries may differ.
         """
-        for entry in self._state.entries():
+        for entry in self.state.entries():
             if self._const:
                 yield from self._direct_to_keep(entry.match, entry.priority)
             else:
@@ -299,7 +320,7 @@ class TableService:
 
     def default_to_keep(self) -> Iterator[p4r.Update]:
         """Yield the updates that recreate this table's default entry in a fresh table, if it differs."""
-        if self._state.default != self._initial_default or self._default_metadata != (0, b""):
+        if self.state.default != self._initial_default or self._default_metadata != (0, b""):
             yield p4r.Update(type=MODIFY, entity=self._encode_default(p4r.TableEntry()))
         yield from self._direct_to_keep(None, 0)
 
@@ -311,8 +332,8 @@ class TableService:
     def clear(self) -> None:
         """Remove every entry that is not constant."""
         if not self._const:
-            for entry in list(self._state.entries()):
-                self._state.delete(entry.match, entry.priority)
+            for entry in list(self.state.entries()):
+                self.state.delete(entry.match, entry.priority)
 
     def _wanted_action(self, query: p4r.TableEntry) -> str | None:
         if not query.HasField("action"):
@@ -339,7 +360,7 @@ class TableService:
         message.idle_timeout_ns = entry.idle_timeout_ns
         self.direct.encode(entry.match, entry.priority, query, message)
         if self._idle_timeout and query.HasField("time_since_last_hit"):
-            message.time_since_last_hit.elapsed_ns = self._state.idle_ns(entry.match, entry.priority)
+            message.time_since_last_hit.elapsed_ns = self.state.idle_ns(entry.match, entry.priority)
             message.time_since_last_hit.SetInParent()
         return entity
 
@@ -350,7 +371,7 @@ class TableService:
         message.is_default_action = True
         message.is_const = self._const_default
         message.controller_metadata, message.metadata = self._default_metadata
-        self._encode_action(self._state.default, message)
+        self._encode_action(self.state.default, message)
         self.direct.encode(None, 0, query, message)
         return entity
 

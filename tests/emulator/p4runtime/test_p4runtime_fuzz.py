@@ -9,20 +9,15 @@ import gc
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
-from finsy.proto import U128, p4i, p4r, rpc_status
+from finsy.proto import U128, p4i, p4r
 
 from weir.emulator.p4runtime import P4RuntimeServer
-from weir.emulator.p4runtime.device import P4RuntimeDevice
-from weir.emulator.p4runtime.server import _Servicer
-from weir.emulator.p4runtime.streams.patience import Patience
-from weir.emulator.p4runtime.streams.session import Session
 from weir.emulator.switch import Switch
 from weir.tests.emulator.harness import seeded_random
 from weir.tests.emulator.p4runtime.p4runtime_fuzz import (
@@ -36,25 +31,15 @@ from weir.tests.emulator.p4runtime.p4runtime_fuzz import (
     stream_messages,
 )
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
-    DELETE,
-    EXTERNS,
-    STAGES,
     Client,
-    entity,
-    externs_config,
     grpc_code,
     load_config,
     load_info,
     outcome,
-    stages_config,
     wait_until,
 )
+from weir.tests.emulator.p4runtime.servicer_rig import CONFIGS, WHOLE, Context, Ended, ServicerRig
 
-CONFIGS: dict[str, tuple[p4i.P4Info, Callable[[], p4r.ForwardingPipelineConfig]]] = {
-    "every_entity": (load_info(), load_config),
-    "externs": (EXTERNS, externs_config),
-    "stages": (STAGES, stages_config),
-}
 OF_AN_UPDATE = {
     *("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "FAILED_PRECONDITION"),
     *("RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
@@ -65,131 +50,10 @@ MAY_NOT = ("cannot be mixed in", "no key", "needs an action", "was made with max
 """Messages that make a well-formed update invalid: conflicts with the present state, or details that `Maker`
 ignores.
 """
-RESOURCES: dict[str, Any] = {
-    "counter_data": p4r.CounterData(),
-    "meter_config": p4r.MeterConfig(),
-    "meter_counter_data": p4r.MeterCounterData(),
-}
-WHOLE = (
-    p4r.TableEntry(**RESOURCES),
-    p4r.TableEntry(is_default_action=True, **RESOURCES),
-    *(p4r.ActionProfileMember(), p4r.ActionProfileGroup(), p4r.CounterEntry(), p4r.RegisterEntry()),
-    *(p4r.MeterEntry(counter_data=p4r.MeterCounterData()), p4r.ValueSetEntry(), p4r.DigestEntry()),
-    *(p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()),
-)
-"""Queries for everything that there is."""
-
-
 OF_A_STREAM = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
 STREAM_EVERY = 4
 PIPELINE_EVERY = 10
 """Interval of rounds of four calls in which one round has a stream, or a pipeline."""
-
-
-class Ended(Exception):
-    """An RPC's end with an error."""
-
-
-class Context:
-    """Outcome of an RPC: the parts of gRPC's context that the servicer uses."""
-
-    def __init__(self) -> None:
-        self.code, self.details_text, self.parts = "OK", "", list[p4r.Error]()
-
-    def as_grpcs(self) -> grpc.ServicerContext:
-        """Context typed for the servicer, which uses no part that is missing here."""
-        return cast(grpc.ServicerContext, self)
-
-    def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, bytes], ...]) -> None:
-        status = rpc_status.Status.FromString(trailing_metadata[0][1])
-        for packed in status.details:
-            part = p4r.Error()
-            assert packed.Unpack(part)
-            self.parts.append(part)
-
-    def is_active(self) -> bool:
-        return True
-
-    def cancel(self) -> NoReturn:
-        raise AssertionError("an answer's messages are taken at once")
-
-    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        self.code, self.details_text = code.name, details
-        raise Ended
-
-
-class ServicerRig:
-    """One program on one switch, and its server's methods without gRPC in between."""
-
-    def __init__(self, program: str) -> None:
-        self.info, config = CONFIGS[program]
-        self.switch = Switch(1, ports=[0, 1, 2, 3])
-        self.device = P4RuntimeDevice(self.switch)
-        self.device.attach()
-        self.servicer = _Servicer({1: self.device}, 4, Patience(60.0), Patience(60.0))
-        self.session = Session()
-        request = p4r.StreamMessageRequest()
-        request.arbitration.device_id = 1
-        request.arbitration.election_id.low = 1
-        self.servicer._handle(self.session, request)
-        self._config = config()
-        assert self.set_config(p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT) == "OK"
-
-    def set_config(self, action: p4r.SetForwardingPipelineConfigRequest.Action.ValueType) -> str:
-        request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=1, election_id=U128.encode(1), action=action, config=self._config
-        )
-        context = Context()
-        try:
-            self.servicer.SetForwardingPipelineConfig(request, context.as_grpcs())
-        except Ended:
-            assert context.details_text
-        return context.code
-
-    def write(self, request: p4r.WriteRequest) -> tuple[str, list[str], list[str]]:
-        """The code of the RPC, and codes and messages of its parts."""
-        context = Context()
-        try:
-            self.servicer.Write(request, context.as_grpcs())
-        except Ended:
-            codes = [grpc_code(part.canonical_code) for part in context.parts]
-            return context.code, codes, [part.message for part in context.parts] or [context.details_text]
-        return "OK", ["OK"] * len(request.updates), [""] * len(request.updates)
-
-    def read(self, request: p4r.ReadRequest) -> tuple[str, list[str], list[p4r.Entity]]:
-        context, found = Context(), list[p4r.Entity]()
-        try:
-            for response in self.servicer.Read(request, context.as_grpcs()):
-                found += response.entities
-        except Ended:
-            return context.code, [grpc_code(part.canonical_code) for part in context.parts], found
-        return "OK", ["OK"] * len(request.entities), found
-
-    def state(self, *, colors: bool = True) -> list[bytes]:
-        """All readable state, sorted; without `colors` the counts by color are left out."""
-        request = p4r.ReadRequest(device_id=1, entities=[entity(query) for query in WHOLE])
-        code, _, found = self.read(request)
-        assert code == "OK"
-        if not colors:
-            for each in found:
-                if each.HasField("table_entry"):
-                    each.table_entry.ClearField("meter_counter_data")
-                elif each.HasField("meter_entry"):
-                    each.meter_entry.ClearField("counter_data")
-        return sorted(each.SerializeToString(deterministic=True) for each in found)
-
-    def request(self, *updates: p4r.Update, atomicity: int = 0) -> p4r.WriteRequest:
-        request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1), updates=updates)
-        request.atomicity = p4r.WriteRequest.Atomicity.ValueType(atomicity)
-        return request
-
-    def clear(self) -> None:
-        """Delete everything that can be deleted; leftovers of the services would be a leak."""
-        queries = (p4r.TableEntry(), p4r.ActionProfileGroup(), p4r.ActionProfileMember(), p4r.DigestEntry())
-        for query in (*queries, p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()):
-            _, _, found = self.read(p4r.ReadRequest(device_id=1, entities=[entity(query)]))
-            updates = [p4r.Update(type=DELETE, entity=each) for each in found if not each.table_entry.is_const]
-            assert self.write(self.request(*updates))[0] == "OK"
 
 
 @pytest.fixture(params=list(CONFIGS))

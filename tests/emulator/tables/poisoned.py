@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -31,9 +31,10 @@ from weir.emulator.entries import (
     Ternary,
     WeightedAction,
 )
-from weir.emulator.program import Program, ProgramState
+from weir.emulator.program import Program, ProgramState, Table
 from weir.emulator.switch import Switch
 from weir.emulator.tables import index, memory
+from weir.emulator.tables.keys import pack_key
 from weir.emulator.tables.memory import MemoryBlock, RowPool
 from weir.tests.emulator.harness import seeded_random
 from weir.tests.paths import PROGRAMS
@@ -51,7 +52,7 @@ def poison() -> None:
         block.bytes[:] = _POISON
         _quarantine.append(block._buffer)
 
-    take = RowPool.allocate
+    take, take_many = RowPool.allocate, RowPool.allocate_many
 
     def poisoned(self: RowPool) -> int:
         row = take(self)
@@ -59,8 +60,16 @@ def poison() -> None:
         time.sleep(0)
         return row
 
+    def all_poisoned(self: RowPool, count: int) -> NDArray[np.uint64]:
+        rows = take_many(self, count)
+        for row in rows.tolist():
+            ctypes.memset(row, _POISON, self.row_bytes)
+        time.sleep(0)
+        return rows
+
     MemoryBlock.__del__ = bury  # type: ignore[attr-defined]
     RowPool.allocate = poisoned  # type: ignore[method-assign]
+    RowPool.allocate_many = all_poisoned  # type: ignore[method-assign]
 
 
 def told(batches: int) -> Iterator[int]:
@@ -111,6 +120,18 @@ def entry(table: int, number: int) -> TableEntry:
     return TableEntry(match, ActionCall("TablesIngress.number", (number,)), priority)
 
 
+def rows_of(table: Table, entries: Sequence[TableEntry]) -> tuple[list[bytes], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Identities and rows of entries, as `Table.insert_many` takes them."""
+    names = [pack_key(table.schema, table.layout, each.match, each.priority) for each in entries]
+    contents = []
+    for name, each in zip(names, entries, strict=True):
+        row = table._make_row(name, each, 0)
+        contents.append(ctypes.string_at(row, table.layout.row_bytes))
+        table._rows.free(row)
+    identities, rows = (np.array([np.frombuffer(each, np.uint64) for each in words]) for words in (names, contents))
+    return names, identities, rows
+
+
 def packet(table: int, number: int) -> bytes:
     """The frame that the table looks `number` up for: the answer stands in its last four bytes."""
     fields = [(table, 8), (number * (table == 0), 48), (0, 12), (0, 4), (number * (table == 1), 32)]
@@ -143,9 +164,16 @@ def tables(rng: random.Random, batches: int) -> None:
             others = {number: rng.sample(range(1000, 2000), 12 if number == 3 else 300) for number in range(4)}
             with state.held():
                 for number, keys in others.items():
+                    if batch % 3 == 2:
+                        chosen[number].insert_many(*rows_of(chosen[number], [entry(number, key) for key in keys]))
+                        continue
                     for key in keys:
                         chosen[number].insert(entry(number, key))
                 for number, table in enumerate(chosen):
+                    if batch % 3 == 2:
+                        names, _, rows = rows_of(table, [entry(number, stable) for stable in range(1, _STABLE + 1)])
+                        table.modify_many(names, rows)
+                        continue
                     for stable in range(1, _STABLE + 1):
                         table.modify(entry(number, stable))
                 if batch % 2:

@@ -141,7 +141,7 @@ def test_a_table_keeps_its_memory_alive() -> None:
 
 def test_packets_never_read_what_is_freed() -> None:
     said = watched(
-        [sys.executable, "-m", "weir.tests.emulator.tables.poisoned", "2", "0.001"],
+        [sys.executable, "-m", "weir.tests.emulator.tables.poisoned", "3", "0.001"],
         silence_s=120,
         cwd=ROOT,
         environment={},

@@ -347,8 +347,8 @@ class RunConfig(FabricFile):
 
 
 def named_files(config: Mapping[str, object]) -> list[str]:
-    """Return the Python files of an unchecked configuration besides the workload's: strategies, law, modes,
-    optimiser.
+    """Return the Python files of an unchecked configuration besides the workload's: strategies, law, optimiser, modes
+    and their options.
     """
     strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
     names = list(strategies) if isinstance(strategies, list) else []
@@ -360,13 +360,14 @@ def named_files(config: Mapping[str, object]) -> list[str]:
         names.append(asked.get("workload"))
         modes = asked.get("modes")
         if isinstance(modes, list):
-            names += [mode.get("name") if isinstance(mode, dict) else mode for mode in modes]
+            for mode in modes:
+                names += mode.values() if isinstance(mode, dict) else [mode]  # options name files, too: a gossip policy
     files = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
     return list(dict.fromkeys(files))
 
 
 def _found_mode(file: Path, entry: object) -> object:
-    """A mode of a user's file by its whole path, alone or with options."""
-    if isinstance(entry, dict) and "name" in entry:
-        return {**entry, "name": found_user_file(file, entry["name"])}
+    """A mode with the whole paths of the user's files that it and its options name."""
+    if isinstance(entry, dict):
+        return {key: found_user_file(file, value) for key, value in entry.items()}
     return found_user_file(file, entry)

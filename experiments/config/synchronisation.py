@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os.path import isfile
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -18,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...errors.texts import printable
 from ...imports import user_files
 from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
@@ -32,10 +35,15 @@ _FILE = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
 
 @dataclass(frozen=True)
 class _UnreadMode(Mode):
-    """Mode of a user's file that is not executed."""
+    """Mode of a user's file, or with an option that names one, which is not executed."""
 
-    given: str
-    """Its options, as they are written."""
+    written: str
+    """Name and options as they are written, by which two modes are told apart."""
+    given: Mapping[str, Any] = field(compare=False)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.given
 
 
 def _as_mode(value: object, info: ValidationInfo) -> object:
@@ -45,8 +53,15 @@ def _as_mode(value: object, info: ValidationInfo) -> object:
         return value
     if not isinstance(fields.get("name"), str):
         raise ValueError(f"a mode has a name; supported: {', '.join(MODES)}")
-    if is_left_alone(fields["name"], info):
-        return _UnreadMode(fields["name"], str(fields))
+    options = {str(name): value for name, value in fields.items() if name != "name"}
+    files = [
+        (name, text) for name, text in options.items() if isinstance(text, str) and text.endswith(user_files.ENDING)
+    ]
+    for name, text in files:
+        if not isfile(text):
+            raise ValueError(f"{name}: {printable(text)}: no such file")
+    if is_left_alone(fields["name"], info) or any(is_left_alone(text, info) for _, text in files):
+        return _UnreadMode(fields["name"], str(fields), options)
     try:
         return make_mode(**fields)
     except TrainingError as error:

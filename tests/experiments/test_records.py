@@ -284,9 +284,11 @@ def test_reading_a_record_executes_none_of_its_code(tmp_path: Path) -> None:
         lambda file: {"training": {"optimiser": file}},
         lambda file: {"synchronisation": {"modes": [file]}},
         lambda file: {"synchronisation": {"modes": [{"name": file}]}},
+        lambda file: {"synchronisation": {"modes": ["bsp", {"name": "gossip", "policy": file}]}},
+        lambda file: {"synchronisation": {"modes": [{"name": "lb-bsp", "predictor": file}]}},
         lambda file: {"synchronisation": {"workload": file}},
     ],
-    ids=["optimiser", "mode", "mode with options", "workload"],
+    ids=["optimiser", "mode", "mode with options", "policy", "predictor", "workload"],
 )
 def test_files_of_training_are_executed_with_trust_alone(section: Any, tmp_path: Path) -> None:
     marker, file = tmp_path / "executed", tmp_path / "evil.py"
@@ -307,10 +309,11 @@ def test_files_of_training_are_executed_with_trust_alone(section: Any, tmp_path:
         lambda file: {"congestion": {"law": file}, "telemetry": {"drops": "all"}},
         lambda file: {"training": {"optimiser": file, "optimiser_options": {"any": 1}}},
         lambda file: _modes([file, {"name": file, "any": 1}]),
+        lambda file: _modes([{"name": "lb-bsp", "predictor": file}]),
         lambda file: {**_modes(["bsp"]), "synchronisation": {**_modes(["bsp"])["synchronisation"], "workload": file}},
         lambda file: {"workload": {"script": file}, "job": {"workers": ["h1"], "servers": ["h2", "h3"]}},
     ],
-    ids=["strategy", "strategy with options", "law", "optimiser", "modes", "workload of modes", "script"],
+    ids=["strategy", "strategy with options", "law", "optimiser", "modes", "predictor", "workload of modes", "script"],
 )
 def test_checking_a_run_file_executes_nothing(section: Any, tmp_path: Path) -> None:
     """Nor does reading one with an error elsewhere; only a file that is right otherwise executes what it names."""
@@ -329,6 +332,18 @@ def test_checking_a_run_file_executes_nothing(section: Any, tmp_path: Path) -> N
     with pytest.raises(ExperimentError):  # the file describes nothing
         RunConfig.load(run)
     assert marker.exists()
+
+
+def test_a_file_that_a_mode_s_option_names_is_found_beside_the_run_file(tmp_path: Path) -> None:
+    run, policy = tmp_path / "run.yaml", tmp_path / "own.py"
+    section = _modes([{"name": "gossip", "policy": "own.py"}])
+    run.write_text(
+        json.dumps({"name": "own", "fabric": "leaf_spine.yaml", "job": {"workers": ["h1", "h4"]}, **section})
+    )
+    with pytest.raises(ExperimentError, match=r"own\.py: no such file"):
+        RunConfig.check(run)
+    policy.write_text("")
+    assert RunConfig.check(run).python_files == [str(policy)]
 
 
 def _modes(modes: list[Any]) -> dict[str, Any]:

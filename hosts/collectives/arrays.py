@@ -29,7 +29,7 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
     torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     if torch is not None and isinstance(array, torch.Tensor):
         return _opened_torch(array, name, dtype)
-    if isinstance(array, np.ma.MaskedArray):
+    if _holds_masked(array):
         raise InvalidTensor(
             "masked elements cannot be summed; fill them, with .filled(0) for a sum",
             place=f"tensor {name!r}",
@@ -51,6 +51,13 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
     if stored.isnative:
         return values, dtype, lambda result: result
     return values.astype(stored.newbyteorder("=")), dtype, lambda result: result.astype(stored)
+
+
+def _holds_masked(array: Any) -> bool:
+    """Return True for a masked array, and for lists and tuples with one, whose mask NumPy would drop."""
+    if isinstance(array, list | tuple):
+        return any(map(_holds_masked, array))
+    return isinstance(array, np.ma.MaskedArray)
 
 
 def is_composed(tensor: Any) -> bool:

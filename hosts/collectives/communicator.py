@@ -8,9 +8,9 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypedDict, Unpack, get_args
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ from .step_meter import StepMeter
 
 _POLICIES: Final = get_args(NonFinite)
 _LONGEST_DETAIL: Final = 80
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Reduction(TypedDict, total=False):
@@ -98,6 +100,25 @@ class WorkerDriver(Protocol):
         """Same contract as `WorkerCore.done`."""
 
 
+def _counts_refusals(
+    call: Callable[Concatenate[Communicator, _Arguments], _Result],
+) -> Callable[Concatenate[Communicator, _Arguments], _Result]:
+    """Decorate a call: if it is refused it counts as one more refused call, here and at the rack's communicator."""
+
+    @wraps(call)
+    def counted(communicator: Communicator, /, *values: _Arguments.args, **how: _Arguments.kwargs) -> _Result:
+        rack = how.get("rack")
+        before = {each: each._refused for each in (communicator, rack) if isinstance(each, Communicator)}
+        try:
+            return call(communicator, *values, **how)
+        except InvalidTensor:
+            for each, refused in before.items():
+                each._refused = refused + 1  # also if the call consists of others, which have counted
+            raise
+
+    return counted
+
+
 class Communicator:
     """Collective operations of one worker of a job. Every worker makes the same calls in the same order.
 
@@ -111,7 +132,7 @@ class Communicator:
     Raises:
         InvalidTensor: An array or an option is refused, before anything is sent; every call.
         AllreduceTimeout: The result is not complete after `timeout_s`; every call that waits.
-        CallMismatch: The workers' calls differ.
+        CallMismatch: The workers' calls differ, or a worker has gone on after a call that was refused at it alone.
         EndpointClosed: The communicator is closed.
     """
 
@@ -153,6 +174,8 @@ class Communicator:
         self._stepped: SteppedHandle | None = None
         """The last call in several exchanges."""
         self._calls = CallLog() if calls is None else calls
+        self._refused = 0
+        """Number of refused calls, which is in the signatures of later ones."""
 
     def close(self, reason: str = "") -> None:
         """Leave the job; later calls raise `EndpointClosed`. May be repeated.
@@ -259,6 +282,7 @@ class Communicator:
         """
         return self._reduce(array, None, finish, **how)
 
+    @_counts_refusals
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
         """Sum many named arrays, all in flight together.
 
@@ -274,7 +298,7 @@ class Communicator:
         handles = []
         for name, array in arrays.items():
             values, dtype, restore = opened(array, name)
-            call = _call("allreduce", name, values, dtype, op="sum", policy="error")
+            call = self._call("allreduce", name, values, dtype, op="sum", policy="error")
             tensor = self._tensor(values, name=name, weight=weight, dtype=dtype, signature=_signature(call))
             handles.append(self._start(call, tensor, partial(replace, restore=restore)))
         return dict(zip(arrays, wait_all(handles), strict=True))
@@ -315,6 +339,7 @@ class Communicator:
         """
         return self.reduce_scatter_async(array, **how).wait()
 
+    @_counts_refusals
     def reduce_scatter_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
         """Start a `reduce_scatter` without waiting. Arguments are those of `reduce_scatter`; the array is copied."""
         name = how.get("name", "tensor")
@@ -330,6 +355,7 @@ class Communicator:
         how["cuts"] = sorted({*as_cuts(how.get("cuts", ()), name), *bounds})
         return self._reduce(array, None, scattered=True, **how)
 
+    @_counts_refusals
     def _reduce(
         self,
         array: Any,
@@ -369,7 +395,7 @@ class Communicator:
             return restore(result[self.rank].copy() if scattered else result)
 
         way = operation.name if compression is None else f"{operation.name} {compression.name}"
-        made_call = _call(collective, name, values, dtype, root=root, op=way, policy=nonfinite, cuts=cuts)
+        made_call = self._call(collective, name, values, dtype, root=root, op=way, policy=nonfinite, cuts=cuts)
         call = OperationCall(
             values=values,
             name=name,
@@ -421,13 +447,14 @@ class Communicator:
         """
         return self.broadcast_async(array, root, name=name).wait()
 
+    @_counts_refusals
     def broadcast_async(self, array: Any, root: int = 0, *, name: str = "tensor") -> Handle:
         """Start a `broadcast` without waiting. Arguments are those of `broadcast`; the array is copied."""
         root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
         plain = _plain(values, name)
         words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
-        call = _call("broadcast", name, values, dtype, root=root)
+        call = self._call("broadcast", name, values, dtype, root=root)
         adds = np.full(-(-len(words) // self._driver.lanes), root == self.rank)
         signature = _signature(call)
         tensor = self._tensor(
@@ -443,6 +470,7 @@ class Communicator:
 
         return self._start(call, tensor, finish)
 
+    @_counts_refusals
     def broadcast_bytes(self, data: bytes | None, root: int = 0, *, name: str = "bytes") -> bytes:
         """Send bytes of the worker with the rank `root` to all.
 
@@ -516,13 +544,14 @@ class Communicator:
         """
         return self._gather(array, name, lambda parts, present: (parts, present))
 
+    @_counts_refusals
     def _gather(self, array: Any, name: str, result: Callable[[Any, NDArray[np.bool_]], Any]) -> Handle:
         """Start a gathering; `result` combines all arrays and the mask of present workers."""
         values, dtype, restore = opened(array, name)
         plain, shape = _plain(values, name), values.shape
         words = words_of(values)
         gathering = Gathering(self.size, len(words), self._driver.lanes)
-        call = _call("all_gather", name, values, dtype)
+        call = self._call("all_gather", name, values, dtype)
         contribution = gathering.contribution(self.rank, words)
         adds = gathering.chunks_of(self.rank)
         tensor = self._tensor(contribution, name=name, signature=_signature(call), alone=True, adds=adds)
@@ -534,10 +563,11 @@ class Communicator:
 
         return self._start(call, tensor, finish)
 
+    @_counts_refusals
     def barrier(self, *, name: str = "barrier") -> None:
         """Return when every worker has called it. `name` is its name in errors."""
         nothing = np.zeros(0, np.int32)
-        call = _call("barrier", name, nothing, None)
+        call = self._call("barrier", name, nothing, None)
         self._start(call, self._tensor(nothing, name=name, signature=_signature(call)), lambda _: None).wait()
 
     # --- within ---
@@ -545,6 +575,31 @@ class Communicator:
     def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
         driver = self._driver
         return Tensor(values, workers=self.size, lanes=driver.lanes, keyed=driver.keyed, **options)
+
+    def _call(
+        self,
+        collective: str,
+        name: str,
+        values: NDArray[Any],
+        dtype: str | None,
+        *,
+        root: int | None = None,
+        op: str = "",
+        policy: str = "",
+        cuts: Sequence[int] = (),
+    ) -> CallRecord:
+        """Everything on which all workers must agree (docs/design.md §3.3). Raises InvalidTensor for no name."""
+        Checks(InvalidTensor, collective).text("name", name)
+        details = [
+            f"root {root}" if root is not None else "",
+            f"op {op}" if op else "",
+            f"nonfinite {policy}" if policy else "",
+            dtype or str(values.dtype),
+            f"shape {values.shape}",
+            f"cuts {_short(str(list(cuts)))}" if cuts else "",
+            f"refused calls before: {self._refused}" if self._refused else "",
+        ]
+        return CallRecord(collective, name, tuple(filter(None, details)))
 
     def _start(
         self, call: CallRecord, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False
@@ -562,6 +617,7 @@ class Communicator:
         self._check(name)
         within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport, calls=self._calls)
         within._meter = self._meter
+        within._refused = self._refused
         self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish, self._meter)
         return self._stepped
 
@@ -639,30 +695,6 @@ def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:
             value=values.dtype.name,
         )
     return values.dtype
-
-
-def _call(
-    collective: str,
-    name: str,
-    values: NDArray[Any],
-    dtype: str | None,
-    *,
-    root: int | None = None,
-    op: str = "",
-    policy: str = "",
-    cuts: Sequence[int] = (),
-) -> CallRecord:
-    """Everything on which all workers must agree (docs/design.md §3.3). Raises InvalidTensor for no name."""
-    Checks(InvalidTensor, collective).text("name", name)
-    details = [
-        f"root {root}" if root is not None else "",
-        f"op {op}" if op else "",
-        f"nonfinite {policy}" if policy else "",
-        dtype or str(values.dtype),
-        f"shape {values.shape}",
-        f"cuts {_short(str(list(cuts)))}" if cuts else "",
-    ]
-    return CallRecord(collective, name, tuple(filter(None, details)))
 
 
 def _short(text: str) -> str:

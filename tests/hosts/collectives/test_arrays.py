@@ -31,8 +31,10 @@ def test_masked_arrays_are_refused() -> None:
     """Their masked elements are no numbers to sum, and a mask that one worker has is not the others'."""
     (member, _) = (Communicator(driver) for driver in MemoryJob(2).drivers)
     for call in (member.allreduce_async, member.broadcast_async, member.all_gather_async):
-        with pytest.raises(InvalidTensor):
-            call(np.ma.array([1.0, 2.0], mask=[False, True]))
+        masked = np.ma.array([1.0, 2.0], mask=[False, True])
+        for array in (masked, [masked], [[1.0], (masked[:1],)], [1.0, np.ma.masked]):
+            with pytest.raises(InvalidTensor, match="masked"):
+                call(array)
 
 
 def test_a_subclass_of_tensors_is_summed_as_a_tensor() -> None:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.hosts.collectives.communicator import Communicator, wait_all
+from weir.hosts.collectives.compression import Compression
 from weir.hosts.collectives.handle import Handle
 from weir.hosts.errors import AllreduceTimeout, CallMismatch, HostError, InvalidTensor, WorkerMissing
 from weir.hosts.numerics.bfloat16 import BFLOAT16
@@ -291,6 +292,42 @@ def test_calls_that_differ_are_an_error_at_every_worker(other: dict[str, Any], w
             handle.wait()
         with pytest.raises(CallMismatch):
             member.barrier()
+
+
+NAN: Any = np.array([[1.0, np.nan, 1.0]] * 2, np.float32)
+MASKED: Any = np.ma.ones((2, 3))
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda c: c.allreduce(NAN),
+        lambda c: c.allreduce(NAN, op="mean", weight=3),
+        lambda c: c.allreduce(NAN, op="adasum"),
+        lambda c: c.allreduce(NAN, compression=Compression.packed(8)),
+        lambda c: c.allreduce_many({"tensor": NAN}),
+        lambda c: c.allreduce_many([NAN]),
+        lambda c: c.reduce(NAN, 1),
+        lambda c: c.reduce_scatter(NAN),
+        lambda c: c.reduce_scatter(MASKED),
+        lambda c: c.broadcast(MASKED),
+        lambda c: c.broadcast_bytes(b"", -1),
+        lambda c: c.all_gather(MASKED),
+        lambda c: c.barrier(name=1),
+    ],
+)
+def test_a_worker_that_goes_on_after_a_refused_call_meets_no_other_call(refused: Callable[[Communicator], Any]) -> None:
+    """Its next array would be added to the other's array of the call that was refused here."""
+    _, members = communicators(2)
+    for member in members:  # refused everywhere: all go on in step
+        with pytest.raises(InvalidTensor):
+            refused(member)
+    wait_all([member.allreduce_async(np.ones(3)) for member in members])
+    with pytest.raises(InvalidTensor):
+        refused(members[0])
+    for handle in [member.allreduce_async(np.ones(3)) for member in members]:
+        with pytest.raises(CallMismatch):
+            handle.wait()
 
 
 def test_integers_of_numpy_and_python_make_the_same_call() -> None:

@@ -244,6 +244,10 @@ class Abort:
     """Text for people: the failure, and why the job did not go on."""
 
 
+CALLS_DIFFER: Final = "the workers' calls differ"
+"""Beginning of the result of a comparison that has found different calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """One collective call of a worker."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ...wire.control import CallRecord, Calls
+from ...wire.control import CALLS_DIFFER, CallRecord, Calls
 
 ANSWER_NS: Final = 1_000_000_000
 """Time after which a worker that has not answered is named."""
@@ -81,7 +81,7 @@ def compared(calls: Mapping[int, Calls], workers: Mapping[int, str]) -> str:
     for number in range(first, end):
         made = {rank: call for rank, its in calls.items() if (call := its.get(number)) is not None}
         if len(set(made.values())) > 1:
-            return f"the workers' calls differ in call {number + 1} of the job: {_groups(made, workers)}"
+            return f"{CALLS_DIFFER} in call {number + 1} of the job: {_groups(made, workers)}"
     awaited = min(its.awaited for its in calls.values() if its.awaited is not None)
     what = next((str(call) for its in calls.values() if (call := its.get(awaited)) is not None), f"call {awaited + 1}")
     have = [rank for rank, its in calls.items() if its.made > awaited]

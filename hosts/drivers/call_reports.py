@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...wire import control_pb2 as pb
+from ...wire.control import CALLS_DIFFER
 from ...wire.control_messages import calls_message
 from ..collectives.call_log import PATIENCE_NS, CallLog, StallWatch
 from ..protocol.worker import WorkerCore
@@ -74,10 +75,12 @@ class CallReports:
             send: Sends the message that `own` returns.
 
         Returns:
-            The comparison; empty if none comes in time.
+            The comparison; empty if none comes in time, or it finds no difference: the worker whose call differs may
+            have left the job.
         """
         with self._changed:
             received = self._received
             send()
             self._changed.wait_for(lambda: self._received > received, _ANSWER_S)
-            return self._answer if self._received > received else ""
+            found = self._received > received and self._answer.startswith(CALLS_DIFFER)
+            return self._answer if found else ""

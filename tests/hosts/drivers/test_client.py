@@ -286,15 +286,23 @@ def test_a_comparison_outlives_a_look_at_whether_the_worker_waits() -> None:
         reports = CallReports(CallLog(), lambda: 0, 60.0)
 
         def answer() -> None:
-            reports.on_report(pb.CallReport(text="rank 2 (h3): shape (101,)", speaker=2))
+            reports.on_report(pb.CallReport(text="the workers' calls differ in call 1", speaker=2))
             assert reports.stalled(endpoint) is None
 
-        assert reports.compare(answer) == "rank 2 (h3): shape (101,)"
+        assert reports.compare(answer) == "the workers' calls differ in call 1"
         assert reports.text == "", "it does not wait"
 
 
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ("the workers' calls differ in call 1 of the job: …", "the workers' calls differ in call 1 of the job: …"),
+        ("all workers have called barrier 'b', but no result comes through the fabric", ""),
+    ],
+    ids=["different", "the other one has left"],
+)
 def test_workers_with_different_calls_wait_for_the_comparison(
-    service: StandIn, monkeypatch: pytest.MonkeyPatch
+    told: str, text: str, service: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_reports, "_ANSWER_S", ANSWER_S)
     membership = Membership(service.address, 7, "secret", linger_s=0, **HERE)
@@ -303,12 +311,12 @@ def test_workers_with_different_calls_wait_for_the_comparison(
         with membership:
             return membership._streams[0].explain(CallMismatch("the calls differ"))
 
-    text = in_background(explained)
+    answer = in_background(explained)
     stand = service.stand()
     stand.tell(JOINED, to_host(PLAN))
     assert stand.hear("calls").asks
-    stand.tell(pb.ToHost(call_report=pb.CallReport(text="rank 2 (h3): shape (101,)", speaker=2)))
-    assert text.result(ANSWER_S) == "rank 2 (h3): shape (101,)"
+    stand.tell(pb.ToHost(call_report=pb.CallReport(text=told, speaker=2)))
+    assert answer.result(ANSWER_S) == text
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf"])

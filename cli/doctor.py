@@ -189,7 +189,7 @@ def _extra(extra: str, purpose: str) -> Finding:
 def _cache(required: bool) -> Finding:
     purpose = "the switch programs' native code"
     try:
-        from ..emulator import cache
+        from ..machine_code import cache
     except ImportError as error:
         return Finding("cache folder", purpose, required, None, f"unknown without {error.name}")
     folder = cache.directory()

@@ -142,6 +142,7 @@ def _users_errors() -> tuple[type[Exception], ...]:
     from ..emulator.entries import EmulatorError
     from ..experiments.errors import ExperimentError
     from ..hosts.errors import HostError
+    from ..machine_code.interruption import CompilationGivenUp
     from ..topologies.errors import TopologyError
 
-    return ExperimentError, TopologyError, ControllerError, EmulatorError, HostError
+    return ExperimentError, TopologyError, ControllerError, EmulatorError, HostError, CompilationGivenUp

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import gc
-import os
 from importlib.util import find_spec
-from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from .console import NOTES
 
-_NATIVE: Final = Path(__file__).parent.parent / "controller" / "telemetry" / "__pycache__"
-"""Folder in which Numba keeps what it compiled of one of the packages that every run imports."""
-
 
 def announce_compilation() -> None:
-    """Print a note if Weir's native code has not been compiled in this checkout or installation yet.
-
-    Nothing is printed without Numba, nor if it keeps its code in another folder, whose state is not known.
-    """
-    if find_spec("numba") is None or "NUMBA_CACHE_DIR" in os.environ or not os.access(_NATIVE.parent, os.W_OK):
+    """Print a note if the user's cache has no native code yet. Nothing is printed without Numba."""
+    if find_spec("numba") is None:
         return
-    if next(_NATIVE.glob("*.nbi"), None) is None:
+    from ..machine_code.cache import directory
+
+    if next(directory().glob("*.o"), None) is None:
         NOTES.print("compiling native code, which later runs find ready: this takes up to a minute")
 
 

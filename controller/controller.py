@@ -28,6 +28,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
@@ -67,10 +68,12 @@ from .placement.strategies import Strategy
 from .planning.admission import admitting_states, edge_switches
 from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, with_window
 from .planning.planner import Planner
-from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
 from .telemetry.snapshot import DOUBTED, listed
+
+if TYPE_CHECKING:
+    from .telemetry.collector import ReportCollector
 
 __all__ = ["Controller", "ControllerOptions", "Message"]
 
@@ -165,7 +168,11 @@ class Controller:
         self.links = LinkState(topology, period_ns=options.probe_period_ns)
         self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)
         self.sources: list[Callable[[int], object]] = []
-        self.reports = None if options.watching is None else ReportCollector(topology, self.links)
+        self.reports: ReportCollector | None = None
+        if options.watching is not None:
+            from .telemetry.collector import ReportCollector  # its code is for Numba, which few controllers need
+
+            self.reports = ReportCollector(topology, self.links)
         self.int_load: Callable[[], Mapping[Endpoint, tuple[int, int]]] | None = None
         self.int_unread: Callable[[], int] | None = None
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from . import cache
+from ..machine_code import cache
+from ..machine_code.link import link
 from .bmv2.document import Document, Profile
 from .bmv2.document import Table as TableNode
 from .bmv2.reader import MALFORMED, read
@@ -35,9 +36,9 @@ from .bmv2.schema import (
     ValueSetSchema,
 )
 from .compiler.layout import Layout, is_static, plan
-from .compiler.link import link
 from .compiler.steps import with_steps
 from .entries import InvalidEntry
+from .sources import compiler_digest
 from .state import (
     ActionProfile,
     Counter,
@@ -164,7 +165,7 @@ class Program:
         """Load BMv2 JSON.
 
         The same JSON gives the same `Program` as long as a reference to it exists, and is compiled once per machine
-        (`emulator.cache`).
+        (`machine_code.cache`).
 
         Args:
             json: Path of a file, or the file's bytes.
@@ -175,7 +176,7 @@ class Program:
             OSError: The file cannot be read.
         """
         text = json if isinstance(json, bytes) else Path(json).read_bytes()
-        key = cache.key_of(text + b" traced" if traced else text)
+        key = key_of(text, traced=traced)
         program = cls._loaded.get(key)
         if program is None:
             code = cache.fetch(key)
@@ -218,6 +219,11 @@ class Program:
             raise UnsupportedProgram(
                 f"its registers, counters and meters take {size} bytes", place=self.name, value=size
             ) from None
+
+
+def key_of(text: bytes, *, traced: bool = False) -> str:
+    """Return the key in `machine_code.cache` of the native code of a program's BMv2 JSON."""
+    return cache.key_of(compiler_digest() + text + (b" traced" if traced else b""))
 
 
 def _planned(text: bytes, key: str, *, traced: bool) -> tuple[Document, Layout]:

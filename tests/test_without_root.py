@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from weir.emulator.cache import directory
+from weir.machine_code.cache import directory
 from weir.tests.paths import ROOT
 from weir.tests.test_snippets import SNIPPETS, python_of
 

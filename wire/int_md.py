@@ -137,6 +137,9 @@ class Hop:
     """Bytes sent by the egress port since the switch started, including this packet as it arrived in egress."""
 
 
+KEPT_ITEMS: Final = 7
+"""Node, ports, latency, queue, two timestamps, bytes sent: the items of a HOP."""
+
 PROBE: Final = np.dtype(
     [
         ("source", "u4"),  # IPv4 address
@@ -293,11 +296,11 @@ def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
 
 def parse_frames(frames: Iterable[bytes]) -> Probes:
     """Decode finished probes. Other frames are counted, and left out."""
-    from .int_native import decode_probes  # its code is for Numba, which hosts do without
+    from .int_native import decoded  # its code is for Numba, which hosts do without
 
     together = list(frames)
     ends = np.cumsum(np.fromiter(map(len, together), np.int64, len(together)))
     data = np.frombuffer(b"".join(together), np.uint8)
     each, hops = np.empty(len(together), PROBE), np.empty(len(data) // 4, HOP)  # a hop has a word at least
-    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, each, hops)
+    taken, filled = decoded(data, ends, INT_PORT, DOMAIN, KEPT_ITEMS, each, hops)
     return Probes(each[:taken], hops[:filled], data, len(together) - taken)

@@ -20,9 +20,6 @@ _MD_WORDS: Final = 3
 _WORDS: Final = (1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """That each bit of the instruction bitmap asks for, the specification's bit 0 first."""
 
-KEPT_ITEMS: Final = 7
-"""Node, ports, latency, queue, two timestamps, bytes sent."""
-
 
 def _big_endian(kind: Any) -> Any:
     """An intrinsic `load(data, at)`: the integer of this kind that begins at a place of an array of bytes. One load: of
@@ -159,12 +156,13 @@ def read_hop(data: NDArray[np.uint8], base: int, offsets: NDArray[np.int64], rec
     record.bytes_sent = number_at(data, base + offsets[6], 8) if offsets[6] >= 0 else -1
 
 
-@allocating
+@native
 def decode_probes(
     data: NDArray[np.uint8],
     ends: NDArray[np.int64],
     int_port: int,
     our_domain: int,
+    layout: NDArray[np.int64],
     probes: NDArray[np.void],
     hops: NDArray[np.void],
 ) -> tuple[int, int]:
@@ -175,13 +173,13 @@ def decode_probes(
         ends: End of each frame in `data`, int64 (frames,).
         int_port: UDP destination port of probes.
         our_domain: Domain whose instructions are known.
+        layout: Room for the offsets of one stack, int64 (KEPT_ITEMS,).
         probes: Receives the probes; at least as many places as frames.
         hops: Receives their hops, those of each probe in the order of its path; room for all is required.
 
     Returns:
         Numbers of probes and of hops that were written.
     """
-    at = np.empty(KEPT_ITEMS, np.int64)
     taken = filled = 0
     start = 0
     for end in ends:
@@ -198,7 +196,7 @@ def decode_probes(
             continue
         if stack_words > 0 and (words == 0 or stack_words % words):
             continue
-        if not stack_layout(data, md, our_domain, at):
+        if not stack_layout(data, md, our_domain, layout):
             continue
 
         probe = probes[taken]
@@ -215,6 +213,14 @@ def decode_probes(
         taken += 1
         for hop in range(probe.hops - 1, -1, -1):  # the newest comes first on the wire
             base = first + _STACK + 4 * words * hop
-            read_hop(data, base, at, hops[filled])
+            read_hop(data, base, layout, hops[filled])
             filled += 1
     return taken, filled
+
+
+@allocating
+def decoded(  # type: ignore[no-untyped-def]
+    data, ends, int_port, our_domain, kept_items, probes, hops
+):
+    """Call `decode_probes` from Python."""
+    return decode_probes(data, ends, int_port, our_domain, np.empty(kept_items, np.int64), probes, hops)

@@ -34,6 +34,11 @@ def allocating(function: Function) -> Any:
     return njit(cache=True, nogil=True, error_model="numpy")(named_by_content(function))
 
 
+def whole(function: Function) -> Any:
+    """Compile a function of `machine_code.functions` with everything that it calls; it has no cache of its own."""
+    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
 def entry(signature: Any) -> Callable[[Function], Any]:
     """Compile an entry point of native code: it has an address, by which ctypes or other native code calls it."""
     return lambda function: cfunc(signature, cache=True)(named_by_content(function))

@@ -26,7 +26,8 @@ from ...topologies.routing import Routes
 from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.frames import BULK_PRIORITY
 from ..planning.plan import JobPlan, round_bytes
-from ..telemetry.probes import Probe, probe_bytes
+from ..telemetry.probe_format import probe_bytes
+from ..telemetry.probes import Probe
 from .cross_traffic import (
     CrossTraffic,
     DeclaredPair,

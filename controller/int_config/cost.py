@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.frames import FRAME_HEADER_BYTES
-from ..telemetry.collector import ReportCollector
 from ..telemetry.link_state import LinkState
 from ..telemetry.probe_reports import ProbeReports
 from .table_entries import report_shares
+
+if TYPE_CHECKING:
+    from ..telemetry.collector import ReportCollector
 
 
 @dataclass(frozen=True, slots=True)

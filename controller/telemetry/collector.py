@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from ...topologies.model import Topology
 from ...wire.frames import FRAME_HEADER_BYTES, UDP_BYTES
-from ...wire.int_md import HOP
-from ...wire.int_native import KEPT_ITEMS
+from ...wire.int_md import HOP, KEPT_ITEMS
 from ...wire.int_report import REPORT_PORT
 from ...wire.report_native import LAYOUTS
 from .flow_native import FLOW, FLOW_HOP, FLOWS, HALF, HALVES, MAX_HOPS

@@ -6,63 +6,15 @@ types, more than a small fabric's reports take.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, types
+from numba import carray
 from numpy.typing import NDArray
 
 from ...wire.frames import BULK_PRIORITY
-from ...wire.native_code import allocating, entry, native
-
-CLASSES: Final = 8
-"""Queues of a port, by priority; the reports' queue id."""
-
-LINK: Final = np.dtype(
-    [
-        ("measured", "?"),  # at least one report
-        ("based", "?"),  # at least one report with a byte count
-        ("rated", "?"),  # at least one rate
-        ("bytes_sent", "i8"),  # of the base line
-        ("base_ns", "i8"),  # the switch's clock at the base line
-        ("egress_ns", "i8"),  # the switch's clock, newest
-        ("at_ns", "i8"),  # time on the controller's clock from which the age counts
-        ("heard_ns", "i8"),  # the controller's clock, when the newest report came
-        ("probed_ns", "i8"),  # the controller's clock, when the newest probe that reported was sent
-        ("rate", "f8"),  # bytes/s
-        ("reports", "i8"),
-        ("late", "i8"),
-        ("resets", "i8"),
-    ]
-)
-
-QUEUE: Final = np.dtype(
-    [
-        ("measured", "?"),
-        ("egress_ns", "i8"),  # the switch's clock
-        ("depth", "f8"),  # packets, newest
-        ("average", "f8"),  # packets
-        ("high", "f8"),  # packets, the most since the switch started, or since it was last taken
-        ("peak", "f8"),  # packets, the most since someone took it
-        ("sojourn_us", "f8"),  # average
-    ]
-)
-
-REPORT: Final = np.dtype(
-    [
-        ("link", "i8"),
-        ("at_ns", "i8"),  # the controller's clock: when the probe was sent, or when the report came
-        ("heard_ns", "i8"),  # the controller's clock
-        ("causal", "?"),  # `at_ns` is certainly not later than the measurement
-        ("old", "?"),  # another report of the same node overtook it
-        ("egress_ns", "i8"),  # the switch's clock
-        ("bytes_sent", "i8"),
-        ("queue_id", "i8"),
-        ("queue_packets", "i8"),
-        ("latency_us", "i8"),
-    ]
-)
-"""One node's report on one of its links. −1 in one of the last four fields: unknown."""
+from ...wire.native_code import allocating, native, whole
+from .link_records import CLASSES, LINK, QUEUE, REPORT
 
 
 class LinkArrays(NamedTuple):
@@ -163,13 +115,29 @@ def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old:
 
 
 @allocating
-def update_into(  # type: ignore[no-untyped-def]
-    reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+def link_arrays(  # type: ignore[no-untyped-def]
+    capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+):
+    """Return the arrays at the addresses of `LinkState.into`."""
+    return LinkArrays(
+        carray(capacity, (link_count,), np.float64),
+        carray(links, (link_count,), LINK),
+        carray(queues, (link_count, CLASSES), QUEUE),
+        time_constant_ns,
+        shortest_ns,
+        horizon_ns,
+    )
+
+
+@whole
+def update_links(  # type: ignore[no-untyped-def]
+    reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
     """Enter reports into the arrays of links.
 
     Args:
-        reports: Records of type REPORT.
+        reports: Address of records of type REPORT.
+        count: Number of reports.
         capacity: Address of the rate of each link, float64, in bytes per second.
         time_constant_ns: Time constant of averages, in ns.
         shortest_ns: Shortest time between two reports from which a rate is computed, in ns.
@@ -178,45 +146,7 @@ def update_into(  # type: ignore[no-untyped-def]
         queues: Address of the states of queues, (links, classes).
         link_count: Number of links.
     """
-    arrays = LinkArrays(
-        carray(capacity, (link_count,), np.float64),
-        carray(links, (link_count,), LINK),
-        carray(queues, (link_count, CLASSES), QUEUE),
-        time_constant_ns,
-        shortest_ns,
-        horizon_ns,
-    )
-    for report in reports:
+    arrays = link_arrays(capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
+    for report in carray(reports, (count,), REPORT):
         update_one(report, report.link, report.at_ns, report.heard_ns, report.causal, report.old, arrays)
-
-
-@entry(
-    types.void(
-        types.voidptr,
-        types.int64,
-        types.voidptr,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.voidptr,
-        types.voidptr,
-        types.int64,
-    ),
-)
-def _update(  # type: ignore[no-untyped-def]
-    reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
-):
-    update_into(
-        carray(reports, (count,), REPORT),
-        capacity,
-        time_constant_ns,
-        shortest_ns,
-        horizon_ns,
-        links,
-        queues,
-        link_count,
-    )
-
-
-update_links: Final = _update.ctypes
-"""`update_into` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""
+    return 0

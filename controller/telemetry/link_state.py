@@ -32,7 +32,8 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.targets import Target
 from ...wire.aggregation import message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
-from .link_native import CLASSES, LINK, QUEUE, REPORT, update_links
+from .link_records import CLASSES, LINK, QUEUE, REPORT
+from .native_code import update_links
 from .snapshot import LinkView, Snapshot
 
 STALE_PERIODS: Final = 3

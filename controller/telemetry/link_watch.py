@@ -15,7 +15,8 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.frames import DSCP_CONTROL
-from .probes import PAYLOAD_BYTES, SEQUENCES, Probe, ProbeFrames, payload_of
+from .probe_format import PAYLOAD_BYTES, SEQUENCES
+from .probes import Probe, ProbeFrames, payload_of
 
 FIRST_INDEX: Final = 1 << 31
 """The first index of these probes; telemetry's have lower ones."""

@@ -5,35 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, types
+from numba import carray
 from numpy.typing import NDArray
 
-from ...wire.int_md import DOMAIN, HOP, INT_PORT, PROBE
+from ...wire.int_md import DOMAIN, HOP, INT_PORT, KEPT_ITEMS, PROBE
 from ...wire.int_native import decode_probes, number_at
-from ...wire.native_code import entry, native
-from .link_native import REPORT, update_into
-from .probes import MAX_HOPS, probe_bytes
-
-REMEMBERED: Final = 64
-"""Number of probes of a kind that are tracked: a later one counts when it comes, and duplicates are refused."""
-
-NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
-
-SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
-"""Fate of one probe; −1: nothing was sent."""
-
-RECENT: Final = 16
-"""Number of probes of a kind whose counters are kept, by which copies are recognised."""
-
-COPIES: Final = np.dtype([("sequence", "i8"), ("bytes_sent", "i8", (MAX_HOPS,))])
-"""A probe that has come, and the counter of bytes that it had at each of its hops."""
+from ...wire.native_code import native, whole
+from .link_native import link_arrays, update_links, update_one
+from .link_records import REPORT
+from .probe_format import MAX_HOPS, probe_bytes
+from .probe_records import COPIES, LOST, OUTSTANDING, RECEIVED, RECENT, REMEMBERED, SENT, TALLY
 
 _BARE_BYTES: Final = probe_bytes(0)
 _HOP_BYTES: Final = probe_bytes(1) - _BARE_BYTES
 """Bytes that each hop adds to a probe's frame."""
-
-TALLY: Final = np.dtype([("used", "i8"), ("rejected", "i8"), ("unknown_hops", "i8")])
-"""Counts of used reports, of frames that were no probe of ours, and of hops with an unknown node or port."""
 
 
 @native
@@ -135,44 +120,89 @@ def _expire(sent: NDArray[np.void], delays_ns: NDArray[np.int64], before_ns: int
                 which.fate = LOST
 
 
-@entry(
-    types.void(
-        types.voidptr,
-        types.voidptr,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.voidptr,
-        types.int64,
-        types.voidptr,
-        types.voidptr,
-        types.int64,
-        types.voidptr,
-        types.voidptr,
-        types.voidptr,
-        types.voidptr,
-        types.voidptr,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.voidptr,
-        types.voidptr,
-        types.int64,
-    ),
-)
-def _collect(  # type: ignore[no-untyped-def]
-    bytes_at, ends_at, frames, now_ns, before_ns, sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at,
-    cost_at, delays_at, copies_at, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+@native
+def _is_older(reports: NDArray[np.void], one: int, other: int) -> bool:
+    """Order of two reports: by their probes' times, then by their switches' clocks."""
+    a, b = reports[np.uint64(one)], reports[np.uint64(other)]
+    return bool(a.at_ns < b.at_ns or (a.at_ns == b.at_ns and a.egress_ns < b.egress_ns))
+
+
+@native
+def _sort(reports: NDArray[np.void], orders: NDArray[np.int64]) -> int:
+    """Sort reports, the oldest first, by a stable merge sort.
+
+    Args:
+        reports: Records of type REPORT.
+        orders: Numbers of the reports in the first row, and room for as many in the second, int64; changed.
+
+    Returns:
+        The row with the reports' numbers in order.
+    """
+    count = len(reports)
+    row, width = 0, 1
+    while width < count:
+        order, other = orders[row], orders[1 - row]
+        for start in range(0, count, 2 * width):
+            middle, end = min(start + width, count), min(start + 2 * width, count)
+            left, right = start, middle
+            for place in range(start, end):
+                if left < middle and (right == end or not _is_older(reports, order[right], order[left])):
+                    other[place] = order[left]
+                    left += 1
+                else:
+                    other[place] = order[right]
+                    right += 1
+        row, width = 1 - row, 2 * width
+    return row
+
+
+@whole
+def collect(  # type: ignore[no-untyped-def]
+    bytes_at, ends_at, frames, now_ns, before_ns, layout_at, probes_at, hops_at, reports_at, order_at,
+    sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at, cost_at, delays_at, copies_at,
+    capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):  # fmt: skip
+    """Take a batch of frames from the switches' CPU ports.
+
+    Args:
+        bytes_at: Frames, one after the other, uint8; this and all other `_at` are addresses.
+        ends_at: End of each frame, int64.
+        frames: Number of frames.
+        now_ns: Present time, in ns.
+        before_ns: Time before which outstanding probes were sent that are lost, in ns.
+        layout_at: Room for KEPT_ITEMS int64.
+        probes_at: Room for a PROBE per frame.
+        hops_at: Room for a HOP per four bytes.
+        reports_at: Room for a REPORT per four bytes.
+        order_at: Room for two int64 per four bytes.
+        sent_at: SENT, (probes, REMEMBERED).
+        sent_count: Number of probes.
+        keys_at: Keys of links, ascending, int64.
+        link_of_key_at: Links of the keys, int64.
+        key_count: Number of keys.
+        tally_at: TALLY.
+        cost_at: Packets and bytes of probes per link, int64 (links, 2).
+        delays_at: Newest delay of each probe, int64.
+        copies_at: COPIES, (probes, RECENT).
+        capacity: This and the following ones as `update_links`.
+        time_constant_ns: Time constant of averages, in ns.
+        shortest_ns: Shortest time between two reports from which a rate is computed, in ns.
+        horizon_ns: Maximum backward step of a switch's clock that is an overtaken report, in ns.
+        links: Address of the states of links.
+        queues: Address of the states of queues.
+        link_count: Number of links.
+    """
     ends = carray(ends_at, (frames,), np.int64)
     size = ends[-1] if frames else 0
     data = carray(bytes_at, (size,), np.uint8)
     sent = carray(sent_at, (sent_count, REMEMBERED), SENT)
     tally = carray(tally_at, (1,), TALLY)
     delays_ns = carray(delays_at, (sent_count,), np.int64)
-    probes, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
-    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, probes, hops)
-    reports = np.empty(filled, REPORT)
+    room = size // 4  # a hop has a word at least
+    probes, hops = carray(probes_at, (frames,), PROBE), carray(hops_at, (room,), HOP)
+    layout = carray(layout_at, (KEPT_ITEMS,), np.int64)
+    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, layout, probes, hops)
+    reports = carray(reports_at, (room,), REPORT)
     tally[0].rejected += frames - taken
     ordered = _accept(
         data,
@@ -189,23 +219,17 @@ def _collect(  # type: ignore[no-untyped-def]
         carray(copies_at, (sent_count, RECENT), COPIES),
     )
     _expire(sent, delays_ns, before_ns)
-    reports = reports[: tally[0].used]
-    if not ordered:
-        # of one link the oldest first, whatever order they came in; between links the order means nothing
-        reports = reports[np.argsort(reports["egress_ns"], kind="mergesort")]
-        reports = reports[np.argsort(reports["at_ns"], kind="mergesort")]
-    update_into(reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
+    used = tally[0].used
+    orders = carray(order_at, (2, room), np.int64)
+    for place in range(used):
+        orders[0, place] = place
+    # of one link the oldest first, whatever order they came in; between links the order means nothing
+    row = 0 if ordered else _sort(reports[:used], orders)
+    arrays = link_arrays(capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
+    for place in range(used):
+        report = reports[np.uint64(orders[row, place])]
+        update_one(report, report.link, report.at_ns, report.heard_ns, report.causal, report.old, arrays)
+    return 0
 
 
-collect: Final = _collect.ctypes
-"""Native entry point. Arguments, arrays by address:
-
-- frames: bytes, ends, number of frames
-- times: now, and the time before which outstanding probes are lost
-- probes: SENT, number of probes
-- links: keys, links of keys, number of keys
-- counts: TALLY, packets and bytes on links
-- newest delays of the probes
-- COPIES
-- `LinkState.into`
-"""
+__all__ = ["collect", "update_links"]

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint
+from ...wire.int_md import HOP, KEPT_ITEMS, PROBE
+from .link_records import REPORT
 from .link_state import STALE_PERIODS, LinkState
-from .probe_native import COPIES, LOST, NOT_SENT, OUTSTANDING, RECEIVED, RECENT, REMEMBERED, SENT, TALLY, collect
-from .probes import SEQUENCES, Probe, probe_bytes
+from .native_code import collect
+from .probe_format import SEQUENCES, probe_bytes
+from .probe_records import COPIES, LOST, NOT_SENT, OUTSTANDING, RECEIVED, RECENT, REMEMBERED, SENT, TALLY
+from .probes import Probe
 
 LOSS_PROBES: Final = 16
 """Number of a path's newest probes, received or lost, whose lost share is its loss."""
@@ -33,6 +37,7 @@ class ProbeReports:
         self._next_sequence = 0
         self._periods = 0
         self._tally = np.zeros(1, TALLY)
+        self._layout = np.zeros(KEPT_ITEMS, np.int64)
         self._cost = np.zeros((len(state.links), 2), np.int64)
         self._gone = np.zeros((len(state.links), 2))
         """Packets and bytes of probes that are no longer waited for, on the links that they crossed presumably."""
@@ -119,7 +124,19 @@ class ProbeReports:
         """Use returned probes from the switches' CPU ports; return the number of link reports that were used."""
         together = list(frames)
         ends = np.array(list(map(len, together)), np.int64).cumsum()
-        collect(b"".join(together), ends.ctypes.data, len(together), now_ns, self._lost_before(now_ns), *self._books)
+        data = b"".join(together)
+        probes, words = np.empty(len(together), PROBE), len(data) // 4  # a hop has a word at least
+        hops, reports, order = np.empty(words, HOP), np.empty(words, REPORT), np.empty((2, words), np.int64)
+        room = (self._layout, probes, hops, reports, order)
+        collect(
+            data,
+            ends.ctypes.data,
+            len(together),
+            now_ns,
+            self._lost_before(now_ns),
+            *(array.ctypes.data for array in room),
+            *self._books,
+        )
         return int(self._tally["used"][0])
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
@@ -228,13 +245,3 @@ class ProbeReports:
     def _lost_before(self, now_ns: int) -> int:
         """Time before which sent probes without a return are lost, if their path has delayed none so far."""
         return now_ns - STALE_PERIODS * self._links.period_ns
-
-
-def _load_native_code() -> None:
-    """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
-    nothing, tally = np.zeros(1, np.int64), np.zeros(1, TALLY)
-    at = nothing.ctypes.data
-    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, tally.ctypes.data, at, at, at, at, 1, 1, 1, at, at, 0)
-
-
-_load_native_code()

@@ -11,28 +11,14 @@ Links are switches' egress ports; hosts' own transmissions pass no queue of ours
 from __future__ import annotations
 
 import heapq
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.frames import DSCP_BULK
-from ...wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
-
-INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
-"""Requested items; the egress timestamp next to the byte counter lets a rate use the switch's own clock alone."""
-
-DOMAIN_INSTRUCTIONS: Final = DomainInstruction.BYTES_SENT
-_PAYLOAD: Final = struct.Struct("!II")
-PAYLOAD_BYTES: Final = _PAYLOAD.size
-SEQUENCES: Final = 1 << 31
-"""Probes' sequence numbers are less, and begin again: all ones would be read as a number that is not there."""
-MAX_HOPS: Final = min(hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), PAYLOAD_BYTES), 16)
-_EMPTY_BYTES: Final = len(
-    probe_frame(source=0, destination=0, source_mac=0, destination_mac=0, payload=bytes(PAYLOAD_BYTES))
-)
+from ...wire.int_md import probe_frame
+from .probe_format import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, MAX_HOPS, PAYLOAD, PAYLOAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +101,12 @@ class ProbeFrames:
         """Return the probe with this index. It carries it, counted from `first`, and a sequence number below
         `SEQUENCES`.
         """
-        return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence)
-
-
-def probe_bytes(hops: int) -> int:
-    """Return the length in bytes of a probe's frame on its `hops`-th link, Ethernet header included."""
-    return _EMPTY_BYTES + 4 * hops * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
+        return self._bodies[probe] + PAYLOAD.pack(first + probe, sequence)
 
 
 def payload_of(frame: bytes) -> tuple[int, int]:
     """Return (index, sequence) of one probe that has come back, of `PAYLOAD_BYTES` bytes or more."""
-    index, sequence = _PAYLOAD.unpack_from(frame, len(frame) - PAYLOAD_BYTES)
+    index, sequence = PAYLOAD.unpack_from(frame, len(frame) - PAYLOAD_BYTES)
     return index, sequence
 
 

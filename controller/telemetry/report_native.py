@@ -8,8 +8,8 @@ import numpy as np
 from numba import carray, types
 from numpy.typing import NDArray
 
-from ...wire.int_md import DOMAIN, HOP, MD_BYTES, SHIM_BYTES
-from ...wire.int_native import KEPT_ITEMS, byte_at, read_hop, stack_layout, word_at
+from ...wire.int_md import DOMAIN, HOP, KEPT_ITEMS, MD_BYTES, SHIM_BYTES
+from ...wire.int_native import byte_at, read_hop, stack_layout, word_at
 from ...wire.int_report import GROUP_BYTES, SEQUENCE_BITS, InnerType, ReportFlag
 from ...wire.native_code import entry, native
 from ...wire.report_native import LAYOUTS, fault_of, read_individual
@@ -29,7 +29,8 @@ from .flow_native import (
     note_hop,
     stack_at,
 )
-from .link_native import CLASSES, LINK, QUEUE, LinkArrays, update_one
+from .link_native import LinkArrays, update_one
+from .link_records import CLASSES, LINK, QUEUE
 from .stream_native import FAR, FRESH, HARDWARE_IDS, OLD, SEQUENCE_MASK, STREAM, WINDOW, classify, fingerprint
 
 REASONS: Final = 256

@@ -10,13 +10,15 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
 from ...wire.message_batch import MessageBatch, enlarge_buffer
 from ..errors import ControllerError
-from .collector import ReportCollector
+
+if TYPE_CHECKING:
+    from .collector import ReportCollector
 
 BATCH: Final = 512
 """Datagrams a call."""

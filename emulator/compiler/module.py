@@ -7,9 +7,10 @@ from typing import Final
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from ...machine_code.interruption import check
+from ...machine_code.link import host_machine
 from ..abi import PACKET, InstanceType
 from ..bmv2.document import Checksum, Document
-from ..interruption import check
 from .actions import emit_primitive
 from .control import emit_control
 from .deparser import emit_deparser
@@ -18,7 +19,6 @@ from .expressions import Expressions
 from .frame import I64, PTR, VOID, Frame, IRValue, const, fit
 from .hashing import compute
 from .layout import Layout
-from .link import host_machine
 from .parser import emit_parser
 
 _ONE_THREAD: Final = "singlethread"

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ports.engine import Gate, libc_function
 from ..runtime import memory as runtime_memory
-from ..runtime.build import EntryFunction, native_entry, runtime_sources
+from ..runtime.build import EntryFunction, native_entry
 from ..runtime.engine import DueHost, Engine
 from ..runtime.memory import NONE
 from . import memory
@@ -30,7 +30,7 @@ _EMULATOR: Final = Path(__file__).parents[1]
 def _live_entry() -> EntryFunction:
     ports, live = _EMULATOR / "ports", _EMULATOR / "live"
     own = [ports / "calls.py", ports / "memory.py", live / "memory.py", live / "loop.py"]
-    return native_entry("weir.emulator.live.loop", [*runtime_sources(), *own])
+    return native_entry("weir.emulator.live.loop", own)
 
 
 class _Live(ctypes.Structure):

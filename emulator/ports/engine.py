@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..port import SwitchValueError
-from ..runtime.build import EntryFunction, native_entry, runtime_sources
+from ..runtime.build import EntryFunction, native_entry
 from ..runtime.engine import Engine
 from ..runtime.memory import NONE, PORT_NUMBERS
 from . import memory
@@ -33,7 +33,7 @@ _PATIENCE_S: Final = 1.0
 @lru_cache(maxsize=1)
 def _loop_entry() -> EntryFunction:
     folder = Path(__file__).parent
-    return native_entry("weir.emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)])
+    return native_entry("weir.emulator.ports.loop", [folder / f"{name}.py" for name in _MODULES])
 
 
 class _Loop(ctypes.Structure):

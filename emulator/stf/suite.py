@@ -1,7 +1,7 @@
 """A folder of STF tests, each with its P4 program, in the layout of p4c's own: compiled by p4c and played.
 
-p4c's output is kept with the emulator's native code (`emulator.cache`), under the digest of the program's text, of its
-quoted includes, and of p4c's version.
+p4c's output is kept with the emulator's native code (`machine_code.cache`), under the digest of the program's text, of
+its quoted includes, and of p4c's version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from .. import cache
+from ...machine_code import cache
 from ..bmv2.reader import P4C_HOME
 from ..program import Program, UnsupportedProgram
 from .player import play

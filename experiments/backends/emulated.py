@@ -20,11 +20,11 @@ import numpy as np
 
 from ...controller.p4runtime.loading import new_owner
 from ...controller.p4runtime.session import SwitchSession
-from ...emulator import interruption
 from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
 from ...emulator.port import MinimumShare
 from ...emulator.switch import Switch
+from ...machine_code import interruption
 from ...p4src import json_of
 from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...controller.telemetry.collector import ReportCollector
 from ...emulator.fabric import Wake
 from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
+
+if TYPE_CHECKING:
+    from ...controller.telemetry.collector import ReportCollector
 
 
 def receive_reports(wake: Wake, collector: ReportCollector, *, address: int, port: int, now_ns: int) -> Wake:

@@ -30,8 +30,9 @@ from typing import Final
 import numpy as np
 
 from ..exact.min_max_lp import LimitReached, Shares, Sharing
+from ..exact.native_trees import native_trees
 from ..exact.spanning import last_that_connects
-from ..exact.steiner import cheap_tree, prepare
+from ..exact.steiner import cheap_tree
 from ..exact.trees import placed, user_switches
 from ..model.cost import PlacementCosts
 from ..model.links import Bools, Floats, Ints, Links
@@ -243,7 +244,7 @@ def stripe(
     Raises:
         PlacementError: A job has no tree of switches with room.
     """
-    prepare()
+    native_trees()  # now, so that no time limit runs meanwhile
     jobs = Jobs(problems, weights)
     rounded, bound = _striped(jobs, price, limit or SearchLimit(VISITS))
     return Striping(
@@ -322,7 +323,7 @@ def shares(problem: Problem, most: int, slack: float = FEWER, limit: SearchLimit
     Raises:
         PlacementError: There is no tree of switches with room.
     """
-    prepare()
+    native_trees()  # now, so that no time limit runs meanwhile
     limit = limit or SearchLimit(VISITS)
     jobs = Jobs([problem])
     divided = _divided(jobs, most, limit)

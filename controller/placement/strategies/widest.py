@@ -35,7 +35,8 @@ import numpy as np
 
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
-from ..exact.spanning import connected, last_that_connects, prepare
+from ..exact.native_trees import native_trees
+from ..exact.spanning import connected, last_that_connects
 from ..exact.trees import central, fitted_tree, placed, rooted_tree, user_switches
 from ..model.cost import MIN_SHARE, PlacementCosts
 from ..model.expectation import expected_slowest_seconds
@@ -222,7 +223,7 @@ class WidestTree:
     """Remembers each job's last tree, and keeps to it as long as none is wider."""
 
     def __init__(self) -> None:
-        prepare()
+        native_trees()  # now, so that the first decision does not wait for it
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._routes: Routes | None = None
         self._scarce = ScarceMemory()

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...runtime.build import EntryFunction, Native, runtime_sources
+from ....machine_code.functions import NativeCode
+from ...runtime.build import native_code
 from .layout import HEAD_OPERATION, UPDATES_OPERATION, Job
 from .schema import Schema
 
@@ -22,11 +23,10 @@ _WORD: Final = (1 << 64) - 1
 
 
 @lru_cache(maxsize=1)
-def bulk_parser() -> Native:
+def bulk_parser() -> NativeCode:
     """Return the parser, which is compiled where its code is not on disk."""
     folder = Path(__file__).parent
-    sources = (folder / "layout.py", folder / "parser.py")
-    return Native("weir.emulator.p4runtime.bulk.parser", [*runtime_sources(), *sources])
+    return native_code("weir.emulator.p4runtime.bulk.parser", [folder / "layout.py", folder / "parser.py"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +74,5 @@ def _job(data: bytes) -> NDArray[np.int64]:
 
 
 def _call(job: NDArray[np.int64], operation: int) -> int:
-    entry: EntryFunction = bulk_parser().entry
+    (entry,) = bulk_parser().functions
     return entry(job.ctypes.data, operation)

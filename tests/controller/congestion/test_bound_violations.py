@@ -19,7 +19,7 @@ from weir.controller.live.picture import LiveView
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_records import REPORT
 from weir.controller.telemetry.link_state import LinkState
 from weir.tests.controller.congestion.test_budget import FABRIC, OPTIONS, PROBES, ROUTES, at_one_switch
 from weir.tests.controller.job_rig import MS, Fixed, make_rig

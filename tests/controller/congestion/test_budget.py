@@ -36,7 +36,8 @@ from weir.controller.p4runtime.entries import Entry, SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
-from weir.controller.telemetry.probes import Probe, plan_probes, probe_bytes
+from weir.controller.telemetry.probe_format import probe_bytes
+from weir.controller.telemetry.probes import Probe, plan_probes
 from weir.tests.support.seeds import few_of
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine

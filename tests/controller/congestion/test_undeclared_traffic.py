@@ -24,7 +24,7 @@ from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobSpec, job_plan, round_bytes
-from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_records import REPORT
 from weir.controller.telemetry.link_state import LinkState
 from weir.controller.telemetry.probes import plan_probes
 from weir.experiments.backends.virtual_time import Cluster

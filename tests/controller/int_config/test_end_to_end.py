@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from weir.controller.int_config.settings import TELLING_DROPS, IntConfig, WatchedFlows, WatchMode
-from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_records import REPORT
 from weir.controller.telemetry.link_state import LinkState
 from weir.tests.controller.int_config.watched_fabric import MS, WatchedFabric, watched_fabric
 from weir.tests.p4src.int_fabric import Departure, as_delivered, tcp_frame, udp_frame

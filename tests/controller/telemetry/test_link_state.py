@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from weir.controller.telemetry.link_state import LinkState, own_traffic
-from weir.controller.telemetry.probe_native import REMEMBERED
+from weir.controller.telemetry.probe_format import MAX_HOPS, SEQUENCES, probe_bytes
+from weir.controller.telemetry.probe_records import REMEMBERED
 from weir.controller.telemetry.probe_reports import ProbeReports
 from weir.controller.telemetry.probes import (
-    MAX_HOPS,
-    SEQUENCES,
     Probe,
     ProbeFrames,
     link_probes,
     plan_probes,
-    probe_bytes,
 )
 from weir.tests.paths import ROOT
 from weir.topologies import load_topology

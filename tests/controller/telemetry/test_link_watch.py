@@ -5,7 +5,7 @@ from __future__ import annotations
 from weir.controller.errors import ControllerError
 from weir.controller.leases import Leases
 from weir.controller.telemetry.link_watch import FIRST_INDEX, LinkWatch
-from weir.controller.telemetry.probes import SEQUENCES
+from weir.controller.telemetry.probe_format import SEQUENCES
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint

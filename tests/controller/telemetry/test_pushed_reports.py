@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_records import REPORT
 from weir.controller.telemetry.link_state import LinkState
 from weir.controller.telemetry.probe_reports import ProbeReports
 from weir.controller.telemetry.probes import plan_probes

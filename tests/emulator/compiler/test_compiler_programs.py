@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from weir.emulator import cache
 from weir.emulator import program as program_module
-from weir.emulator.program import KeyField, Program, UnsupportedProgram
+from weir.emulator.program import KeyField, Program, UnsupportedProgram, key_of
+from weir.machine_code import cache
 from weir.tests.paths import PROGRAMS
 
 
@@ -74,7 +74,7 @@ def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     first = Program.load(text)
     kept = sorted(tmp_path.iterdir())
     version = f"{sys.version_info.major}{sys.version_info.minor}"
-    assert [file.name for file in kept] == [f"{cache.key_of(text)}.{suffix}" for suffix in ("o", f"plan-{version}")]
+    assert [file.name for file in kept] == [f"{key_of(text)}.{suffix}" for suffix in ("o", f"plan-{version}")]
     monkeypatch.setattr(Program, "_loaded", WeakValueDictionary())
     stamps = [file.stat().st_mtime_ns for file in kept]
     second = Program.load(text)
@@ -85,7 +85,7 @@ def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     kept[1].write_bytes(kept[1].read_bytes()[:-1])  # damaged: made anew
     assert Program.load(text)._layout == first._layout
     assert kept[1].stat().st_mtime_ns > stamps[1]
-    assert cache.key_of(text) != cache.key_of(text + b" ")
+    assert key_of(text) != key_of(text + b" ")
 
 
 def test_programs_that_nobody_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_cached_program_loads_without_the_compiler() -> None:
 def test_damaged_code_in_the_cache_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_CACHE", str(tmp_path))
     text = (PROGRAMS / "selector.json").read_bytes() + b"\n\n"
-    (tmp_path / f"{cache.key_of(text)}.o").write_bytes(b"not an object file")
+    (tmp_path / f"{key_of(text)}.o").write_bytes(b"not an object file")
     assert Program.load(text).entry_points.ingress
 
 
@@ -158,7 +158,7 @@ def test_a_cache_that_cannot_be_used_says_so_once_and_what_to_do(
         monkeypatch.setenv("WEIR_CACHE", str(place))
         text = (PROGRAMS / "selector.json").read_bytes() + b" " * (number + 1)
         assert Program.load(text).entry_points.ingress
-        assert (own_folder(fresh) / f"{cache.key_of(text)}.o").exists()
+        assert (own_folder(fresh) / f"{key_of(text)}.o").exists()
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith(f"weir: {place} is not used for compiled programs: ")
         assert "set WEIR_CACHE to a directory of your own" in line

@@ -65,12 +65,12 @@ def check(content: bytes, schema: Schema, ids: list[int]) -> bool:
     data, words = guarded(content), schema.words.copy()
     job = np.zeros(len(Job), np.int64)
     job[Job.DATA], job[Job.SIZE], job[Job.SCHEMA] = data.ctypes.data, len(content), words.ctypes.data
-    count = bulk_parser().entry(job.ctypes.data, HEAD_OPERATION)
+    count = bulk_parser().functions[0](job.ctypes.data, HEAD_OPERATION)
     if count == REFUSED:
         return False
     records = np.empty((count, schema.stride), np.uint64)
     job[Job.RECORDS], job[Job.STRIDE], job[Job.CAPACITY] = records.ctypes.data, schema.stride, count
-    taken = bulk_parser().entry(job.ctypes.data, UPDATES_OPERATION)
+    taken = bulk_parser().functions[0](job.ctypes.data, UPDATES_OPERATION)
     assert taken in (count, REFUSED)
     try:
         request = p4r.WriteRequest.FromString(content)

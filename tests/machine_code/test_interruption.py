@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weir.emulator import interruption
 from weir.emulator.program import Program
+from weir.machine_code import interruption
 from weir.tests.paths import PROGRAMS
 
 

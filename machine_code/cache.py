@@ -1,8 +1,8 @@
 """Native code on disk, by content.
 
-The name of a file is the digest of everything that its code depends on: the program, this compiler's sources, llvmlite
-and the processor. So no file is ever stale, and the directory may be deleted at any time. A file that other users could
-have written is not loaded; the program is compiled again.
+The name of a file is the digest of everything that its code depends on: its sources, llvmlite and the processor. So no
+file is ever stale, and the directory may be deleted at any time. A file that other users could have written is not
+loaded; the code is compiled again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 _HERE: Final = Path(__file__).parent
 _DIGEST_BYTES: Final = 32
 _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-_SOURCES: Final = ("abi.py", "bmv2", "cache.py", "compiler", "tables/rows.py")
+_SOURCES: Final = ("cache.py", "link.py")
 
 
 def directory() -> Path:
@@ -35,12 +35,10 @@ def directory() -> Path:
 
 @cache
 def _environment() -> bytes:
-    """Digest of what the code depends on besides the program."""
+    """Digest of what the code depends on besides its sources."""
     digest = hashlib.sha256(f"{version('llvmlite')} {platform.machine()} {_processor()}".encode())
     for name in _SOURCES:
-        path = _HERE / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes())
     return digest.digest()
 
 
@@ -53,9 +51,9 @@ def _processor() -> str:
     return "|".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
-def key_of(program: bytes) -> str:
-    """Return the digest under which a program's native code is kept."""
-    return hashlib.sha256(_environment() + program).hexdigest()
+def key_of(sources: bytes) -> str:
+    """Return the digest under which the native code of these sources, or of their digest, is kept."""
+    return hashlib.sha256(_environment() + sources).hexdigest()
 
 
 def fetch(key: str, suffix: str = "o") -> bytes | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .entries import EmulatorError
+from ..errors import PlacedError
 
 is_asked_to_end: Callable[[], bool] = lambda: False  # noqa: E731
 """Returns whether this process has been asked to end; set by the program that it is part of."""
 
 
-class CompilationGivenUp(EmulatorError):
+class CompilationGivenUp(PlacedError):
     """The process was asked to end while a program was being compiled."""
 
 

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...controller.gossip.policies import POLICIES
 from ...errors.texts import printable
 from ...imports import user_files
 from ...training import MODES, Machine, Mode, TrainingError, make_mode
@@ -63,9 +64,12 @@ def _as_mode(value: object, info: ValidationInfo) -> object:
     if is_left_alone(fields["name"], info) or any(is_left_alone(text, info) for _, text in files):
         return _UnreadMode(fields["name"], str(fields), options)
     try:
-        return make_mode(**fields)
+        mode = make_mode(**fields)
     except TrainingError as error:
         raise ValueError(str(error)) from None
+    if mode.name in tuple(MODES) and isinstance(policy := mode.options.get("policy"), str):
+        described(POLICIES, policy, info)
+    return mode
 
 
 def _as_written(mode: Mode) -> dict[str, Any]:

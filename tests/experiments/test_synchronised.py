@@ -190,6 +190,7 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
     [
         ({"modes": ["bsb"]}, r'unknown mode "bsb", did you mean "bsp"'),
         ({"modes": [{"name": "ssp", "stale": 2}]}, r'mode ssp: unknown option "stale"; supported: staleness'),
+        ({"modes": [{"name": "gossip", "policy": "exat"}]}, 'unknown gossip policy "exat", did you mean "exact"'),
         ({"modes": ["asp", "asp"]}, "one is there twice"),
         ({"modes": [{"name": "backup", "quorum": 4}]}, "quorum: 4 of 3 workers; a step needs between 1 and 3"),
         ({"machines": {"speeds": [1000, 1000]}}, r"synchronisation\.machines\.speeds: 2 for 3 workers"),

@@ -253,6 +253,8 @@ class _LogFile(logging.FileHandler):
         if not isinstance(error, OSError):
             super().handleError(record)
             return
+        if self.level == LOG_LEVELS["off"]:
+            return  # a thread that had asked for the level before
         self.setLevel(LOG_LEVELS["off"])
         sys.stdout.write(f"weir-switch: the log {self.baseFilename} ends here: {error.strerror}\n")
         sys.stdout.flush()

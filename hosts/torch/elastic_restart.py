@@ -119,6 +119,9 @@ def rejoining(
                 raise
             reason = f"rank {rank} has lost its group: {failed[0] if failed else error}"
             _log.warning("%s; in step %d; all ranks are to meet again", reason, progress.step)
+            for failure in failed:
+                failure.__traceback__ = None  # its frames have the DistributedDataParallel of `train`
+            del failed
         if dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()  # hooks of the DistributedDataParallel that failed are gone with it

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
+import logging
 import os
 import re
 import resource
@@ -21,7 +24,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
-from weir.emulator.command import _is_local
+from weir.emulator.command import _is_local, _LogFile
 from weir.emulator.ports.options import ProcessOptions, UsageError, parse, parse_rate
 from weir.tests.emulator.compiler.test_compiler_expressions import hexstr, program_of, wrap
 from weir.tests.emulator.network import Network, eventually, needs_namespaces, network
@@ -434,6 +437,23 @@ def test_a_capture_that_cannot_begin_is_named(net: Network, tmp_path: Path) -> N
     (tmp_path / "s1-eth1_out.pcap").symlink_to("/dev/full")
     said = fails(*attached(net), "--grpc-server-addr", "127.0.0.1:0", "--pcap", str(tmp_path), str(PAIRS))
     assert said == f"weir-switch: capture file {tmp_path}/s1-eth1_out.pcap: cannot be written: No space left on device"
+
+
+def test_the_end_of_a_log_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Threads that had looked at the log's level before may still come."""
+
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EFBIG, "File too large")
+
+    log = _LogFile(tmp_path / "log")
+    log.close()
+    monkeypatch.setattr(log, "stream", Full())
+    for _ in range(2):
+        log.handle(logging.makeLogRecord({"msg": "a packet"}))
+    assert capsys.readouterr().out == f"weir-switch: the log {tmp_path}/log ends here: File too large\n"
 
 
 @needs_namespaces

@@ -97,7 +97,11 @@ class Condition:
         return f"{self.workers} workers, {link}, {'shards by label' if self.sharded else 'data alike'}"
 
 
-CONDITIONS: Final = (Condition(8), Condition(8, sharded=True), Condition(8, between_switches=True))
+CONDITIONS: Final = tuple(
+    Condition(workers, between_switches, sharded)
+    for workers in (8, 16)
+    for between_switches, sharded in ((False, False), (False, True), (True, False))
+)
 
 
 class MovingLink:

@@ -108,12 +108,12 @@ def _counts_refusals(
     @wraps(call)
     def counted(communicator: Communicator, /, *values: _Arguments.args, **how: _Arguments.kwargs) -> _Result:
         rack = how.get("rack")
-        before = {each: each._refused for each in (communicator, rack) if isinstance(each, Communicator)}
+        before = {each: each.refused for each in (communicator, rack) if isinstance(each, Communicator)}
         try:
             return call(communicator, *values, **how)
         except InvalidTensor:
             for each, refused in before.items():
-                each._refused = refused + 1  # also if the call consists of others, which have counted
+                each.refused = refused + 1  # also if the call consists of others, which have counted
             raise
 
     return counted
@@ -174,8 +174,8 @@ class Communicator:
         self._stepped: SteppedHandle | None = None
         """The last call in several exchanges."""
         self._calls = CallLog() if calls is None else calls
-        self._refused = 0
-        """Number of refused calls, which is in the signatures of later ones."""
+        self.refused = 0
+        """Number of refused calls, which is in the signatures of later ones. Callers that refuse calls set it, too."""
 
     def close(self, reason: str = "") -> None:
         """Leave the job; later calls raise `EndpointClosed`. May be repeated.
@@ -597,7 +597,7 @@ class Communicator:
             dtype or str(values.dtype),
             f"shape {values.shape}",
             f"cuts {_short(str(list(cuts)))}" if cuts else "",
-            f"refused calls before: {self._refused}" if self._refused else "",
+            f"refused calls before: {self.refused}" if self.refused else "",
         ]
         return CallRecord(collective, name, tuple(filter(None, details)))
 
@@ -617,7 +617,7 @@ class Communicator:
         self._check(name)
         within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport, calls=self._calls)
         within._meter = self._meter
-        within._refused = self._refused
+        within.refused = self.refused
         self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish, self._meter)
         return self._stepped
 

@@ -8,6 +8,10 @@ last calls into the store and reads those of other waiting ranks::
     rank 1   … 7: broadcast of 7 torch.int64 over Gloo
 
 Nothing is exchanged while calls are answered. Ranks that are busy elsewhere publish nothing; the others wait for them.
+
+A rank that goes on after a call that was refused at it alone is out of step with the others. So the number of refused
+calls is part of what ranks compare: here, and in the signatures of sums (docs/design.md §3.3). Calls over Gloo that
+are answered at once are not compared.
 """
 
 from __future__ import annotations
@@ -18,14 +22,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import torch
 
-from ..errors import CallMismatch
+from ..errors import CallMismatch, HostError, InvalidTensor
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +43,35 @@ _KEPT: Final = 64
 """Number of calls that ranks publish: more than any rank can have in flight beyond another's."""
 Told = tuple[int, str, str, bool]
 """A published call: number, kind, words, and whether it is in flight."""
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Group = TypeVar("_Group", bound="LoggedGroup")
+
+
+class LoggedGroup(Protocol):
+    """A group whose calls are recorded."""
+
+    _calls: GroupCallLog
+
+
+def counts_refusals(
+    call: Callable[Concatenate[_Group, _Arguments], _Result],
+) -> Callable[Concatenate[_Group, _Arguments], _Result]:
+    """Decorate a collective call of a group: if it raises before anything is sent, it counts as refused."""
+
+    @wraps(call)
+    def counted(group: _Group, /, *words: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        before = group._calls.refused
+        try:
+            return call(group, *words, **named)
+        except Exception as error:
+            if isinstance(error, InvalidTensor) or not isinstance(error, HostError):  # else the group has failed
+                group._calls.refused = before + 1  # also if the call consists of others, which have counted
+            raise
+
+    return counted
 
 
 @dataclass(slots=True)
@@ -77,6 +111,8 @@ class GroupCallLog:
         self._lock = threading.Lock()
         self._calls: deque[RankCall] = deque(maxlen=_KEPT)
         self._number = 0
+        self.refused = 0
+        """Number of calls that were refused at this rank."""
         self._next_s = 0.0
         self._found: CallMismatch | None = None
         self._found_s = 0.0
@@ -91,7 +127,19 @@ class GroupCallLog:
         """
         with self._lock:
             self._number += 1
+            if self.refused:
+                kind = f"{kind}, {self.refused} refused"
+                description = f"{description}, refused calls before: {self.refused}"
             self._calls.append(RankCall(self._number, kind, description, time.monotonic(), weakref.ref(work)))
+
+    def refuse(self, work: Any) -> None:
+        """Count a recorded call as refused: its work has found that nothing was sent."""
+        with self._lock:
+            self.refused += 1
+            for call in self._calls:
+                if call.work is not None and call.work() is work:
+                    call.kind += ", refused"
+                    call.description += ", which was refused"
 
     @property
     def found(self) -> CallMismatch | None:

@@ -25,7 +25,7 @@ from torch.distributed.constants import default_pg_timeout
 
 from ..collectives.progress import ProgressReport, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
-from .call_log import GroupCallLog, described
+from .call_log import GroupCallLog, counts_refusals, described
 from .contiguous import CopiedWork, contiguous_words, plain
 from .layers import inner_ends, sizes_of_shards, watch_modules
 from .reducer import TYPES, Broadcast, Sizes, Sum, WeirReducer
@@ -53,6 +53,9 @@ BROADCAST_BYTES = 1 << 20
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
 """Calls between two ranks only, which have no place in the order of all ranks' calls."""
+
+_UNCOUNTED: Final = _OF_TWO | {"monitored_barrier"}
+"""Calls that may fail at one rank while the others are in step. A monitored barrier raises only after it has waited."""
 
 _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
@@ -241,6 +244,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     # --- sums ---
 
+    @counts_refusals
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Sum one tensor through the fabric; pass other types, devices and operations on to Gloo.
 
@@ -258,6 +262,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts)
         return self._pass_on("allreduce", *((tensors, opts) if opts is not None else (tensors,)))
 
+    @counts_refusals
     def sum_bucket(self, bucket: torch.Tensor, cuts: Sequence[int], opts: Any = None) -> Any:
         """Sum a bucket of DistributedDataParallel, whose numbers are divided by the number of ranks.
 
@@ -273,6 +278,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts, True)
         return self.allreduce(parts, opts)
 
+    @counts_refusals
     def combine(self, tensor: torch.Tensor, op: str, cuts: Sequence[int], *, key: str = "") -> FabricWork:
         """Combine a tensor in place by an operation of Weir that PyTorch has no `ReduceOp` for.
 
@@ -295,6 +301,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         parts = [tensor]
         return self._start("combine", parts, op, self._timeout, cuts, lambda flat: _put(flat, parts), parts, key=key)
 
+    @counts_refusals
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Sum tensors of one type as one message with a cut before each. Arguments are those of `allreduce`."""
         parts, op, limit = _read(tensors, opts, None)
@@ -303,6 +310,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts)
         return self._pass_on("allreduce_coalesced", *((tensors, opts) if opts is not None else (tensors,)))
 
+    @counts_refusals
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
         """Reduce to the rank `opts.rootRank`; the tensors of other ranks keep their values."""
         parts = _listed(tensors)
@@ -313,6 +321,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             )
         return self._pass_on("reduce", *((tensors, opts, *rest) if opts is not None else (tensors,)))
 
+    @counts_refusals
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         """Reduce `source`, (n · k, …), and put this rank's part into `output`, (k, …)."""
         output, source = plain(output), plain(source)
@@ -322,6 +331,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @counts_refusals
     def reduce_scatter_single_coalesced(self, outputs: Any, sources: Any, opts: Any = None) -> Any:
         """Reduce several sources in one message. Arguments are lists of those of `reduce_scatter_single`."""
         outputs, sources = _listed(outputs), _listed(sources)
@@ -331,6 +341,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
+    @counts_refusals
     def reduce_scatter(self, outputs: Any, sources: Any, opts: Any = None, *rest: Any) -> Any:
         """Reduce a list of n tensors of any sizes, by rank, and put this rank's into the output.
 
@@ -446,11 +457,13 @@ class WeirProcessGroup(dist.ProcessGroup):
             self._calls.note(f"switches {name}", f"{work.description} through the switches", work)
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             staged = Staged.of(parts)
-            self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key))
+            refused = self._calls.refused
+            self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key, refused))
         return work
 
     # --- copies ---
 
+    @counts_refusals
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
         """Send the tensor of the rank `opts.rootRank` to all, bit by bit."""
         parts = _listed(tensors)
@@ -461,10 +474,9 @@ class WeirProcessGroup(dist.ProcessGroup):
                 what = f"broadcast from rank {root} of {tensor.numel()} {tensor.dtype}"
                 work = FabricWork(parts, what, raises=self._raises)
                 self._calls.note("switches broadcast", f"{what} through the switches", work)
-                limit = opts.timeout if opts.timeout > timedelta(0) else self._timeout
-                self._sums.start(
-                    Broadcast(work, tensor, root, root == self._rank, limit.total_seconds(), Staged.of(parts))
-                )
+                limit = (opts.timeout if opts.timeout > timedelta(0) else self._timeout).total_seconds()
+                staged, refused = Staged.of(parts), self._calls.refused
+                self._sums.start(Broadcast(work, tensor, root, root == self._rank, limit, staged, refused))
             return work
         return self._pass_on("broadcast", *((tensors, opts, *rest) if opts is not None else (tensors,)))
 
@@ -479,6 +491,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     # --- batch sizes ---
 
+    @counts_refusals
     def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> FabricWork:
         """Ask for every rank's part of the next step's samples, which the controller decides from all ranks' reports.
 
@@ -491,7 +504,8 @@ class WeirProcessGroup(dist.ProcessGroup):
         work = FabricWork([sizes], f"batch sizes of {samples} samples by the {rule} rule", raises=self._raises)
         self.carried["fabric batch_sizes"] += 1
         self._calls.note("switches batch_sizes", f"{work.description} through the switches", work)
-        self._sums.start(Sizes(work, report, samples, rule, sizes, self._timeout.total_seconds()))
+        limit = self._timeout.total_seconds()
+        self._sums.start(Sizes(work, report, samples, rule, sizes, limit, self._calls.refused))
         return work
 
     # --- progress ---
@@ -542,7 +556,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             inner = CopiedWork(inner, copies)
         if name in _OF_TWO or not isinstance(inner, dist._Work):
             return inner
-        work = GlooWork(inner, self._failure, self._reason, raises=self._raises)
+        work = GlooWork(inner, self._failure, self._reason, self._calls.refuse, raises=self._raises)
         self._calls.note(f"gloo {name}", f"{described(name, *words)} over Gloo", work)
         return work
 
@@ -559,7 +573,7 @@ def _passing(name: str) -> Callable[..., Any]:
 
     call.__name__ = name
     call.__doc__ = "Over Gloo."
-    return call
+    return call if name in _UNCOUNTED else counts_refusals(call)
 
 
 for _name, _same in {

@@ -58,6 +58,8 @@ class Sum:
     """Access to the parts and the result's memory; None for the CPU's memory."""
     key: str = ""
     """Name of the array for operations that keep something from one call of a name to the next."""
+    refused: int = 0
+    """Number of this rank's calls that were refused before."""
 
     @property
     def count(self) -> int:
@@ -77,6 +79,8 @@ class Broadcast:
     timeout_s: float
     staged: Staged | None
     """Access to the tensor's memory; None for the CPU's."""
+    refused: int = 0
+    """Number of this rank's calls that were refused before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Sizes:
     into: torch.Tensor
     """Result, int32 (ranks,): zeros if there are no sizes now."""
     timeout_s: float
+    refused: int = 0
+    """Number of this rank's calls that were refused before."""
 
 
 class WeirReducer:
@@ -275,6 +281,7 @@ class WeirReducer:
             cuts=list(wanted.cuts),
             name=wanted.key or f"{wanted.work.description}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
+            refused=wanted.refused,
         )
 
     def _broadcast(self, wanted: Broadcast) -> None:
@@ -305,6 +312,7 @@ class WeirReducer:
             root=wanted.root,
             name=f"{wanted.work.description}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
+            refused=wanted.refused,
         )
 
     def _balance(self, wanted: Sizes) -> None:
@@ -329,6 +337,7 @@ class WeirReducer:
             samples=wanted.samples,
             rule=wanted.rule,
             timeout_s=wanted.timeout_s,
+            refused=wanted.refused,
         )
 
     def _settle(

@@ -13,8 +13,9 @@ are JSON, numbers are in blocks of shared memory::
     ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
     ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
 
-If the training process disappears, all seats are given up at once instead of after their leases. The relay ends when
-its seats are left.
+Sums and balances have `refused`, the number of this rank's calls that were refused before, which is in their
+signatures. If the training process disappears, all seats are given up at once instead of after their leases. The relay
+ends when its seats are left.
 """
 
 from __future__ import annotations
@@ -192,14 +193,15 @@ class RelaySeat:
             if command["do"] == "leave":
                 self._reason = command["reason"]
                 return
-            if command["do"] == "balance":
-                self._balance(command)
-                continue
             if command["do"] == "report":
                 # the relay does not see for what the training process waits, except between turns
                 phases_ns = (0, 0, 0) if self._turns is None else self._turns.phases()
                 measured = dict(zip(("compute_ns", "exposed_ns", "waiting_ns"), phases_ns, strict=True))
                 self._membership.communicator.report(**{**measured, **command["values"]})
+                continue
+            self._membership.communicator.refused = command["refused"]
+            if command["do"] == "balance":
+                self._balance(command)
                 continue
             if command["op"] not in ("sum", "mean", "broadcast"):
                 self._combine(command)

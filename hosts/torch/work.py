@@ -24,6 +24,9 @@ from .call_log import LOOK_S
 
 _MAX_THREADS: Final = 256
 _UNLIMITED: Final = timedelta(0)
+_REFUSED: Final = "Invalid scalar type"
+"""PyTorch's error, on Gloo's thread, for a type that Gloo does not take; nothing was sent. After its other errors, by a
+lost connection say, the other ranks are in the same call."""
 
 
 class Completers:
@@ -140,6 +143,7 @@ class GlooWork(dist._Work):
         inner: Any,
         failure: Callable[[], Exception | None],
         reason: Callable[[Exception], Exception],
+        refused: Callable[[Any], object],
         *,
         raises: bool = True,
     ) -> None:
@@ -149,12 +153,14 @@ class GlooWork(dist._Work):
             inner: Gloo's work.
             failure: returns the group's error, or None.
             reason: maps an error of Gloo to its cause, which is the error itself if no cause is found.
+            refused: called with this work by the first wait, if Gloo does not take the call's type.
             raises: as in `FabricWork`.
         """
         super().__init__()
         self._inner = inner
         self._failure = failure
         self._reason = reason
+        self._refused: Callable[[Any], object] | None = refused
         self._raises = raises
 
     def wait(self, timeout: timedelta = _UNLIMITED) -> bool:
@@ -188,6 +194,9 @@ class GlooWork(dist._Work):
         try:
             self._inner.wait()
         except RuntimeError as error:
+            refused, self._refused = self._refused, None
+            if refused is not None and _REFUSED in str(error):
+                refused(self)
             raise self._reason(error) from None
         return True
 

@@ -785,6 +785,35 @@ def mismatch(rank: int, ranks: int, store: Any) -> Any:
     return [outcome(lambda: dist.all_reduce(torch.ones(size))), outcome(lambda: dist.all_reduce(torch.ones(2000)))]
 
 
+def refused(rank: int, ranks: int, store: Any) -> Any:
+    """Rank 1 goes on after a call that was refused there alone: the outcome of its and the others' next sum, by call.
+
+    Before, each call was refused at all ranks, with the error's type, and the sum after it was right.
+    """
+    group: Any = None
+    integers, part = torch.ones(2000, dtype=torch.int64), torch.ones(1000)
+    calls: dict[str, Callable[[], object]] = {
+        "masked": lambda: dist.all_reduce(MaskedTensor(torch.ones(2000), torch.ones(2000, dtype=torch.bool))),
+        "small": lambda: dist.all_reduce(MaskedTensor(torch.ones(7), torch.ones(7, dtype=torch.bool))),
+        "gathered": lambda: dist.all_gather([part], MaskedTensor(part, part > 0)),
+        "float8": lambda: dist.all_reduce(torch.ones(2000).to(torch.float8_e4m3fn)),
+        "adasum": lambda: group.combine(integers, "adasum", ()),
+        "parts": lambda: dist.reduce_scatter_tensor(part, torch.ones(2000 * ranks)),
+        "bucket": lambda: group.sum_bucket(MaskedTensor(part, part > 0), ()),
+    }
+    found = {}
+    for name, call in calls.items():
+        group = begin(rank, ranks, store, name=name)
+        kind, _ = outcome(call)["result"]
+        total = torch.ones(2000)
+        dist.all_reduce(total)
+        if rank == 1:
+            outcome(call)
+        found[name] = kind, total.unique().tolist(), outcome(lambda: dist.all_reduce(torch.ones(2000)))["result"]
+        dist.destroy_process_group()
+    return found
+
+
 def uneven(rank: int, ranks: int, store: Any) -> Any:
     """Rank 0 has three batches and leaves, the others have five: the outcome of each of their steps."""
     begin(rank, ranks, store)

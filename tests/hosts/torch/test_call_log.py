@@ -69,3 +69,25 @@ def test_ranks_are_grouped_by_the_calls_that_differ(clock: list[float]) -> None:
     found = look(logs, clock, 6, 7, 8, 9, 10)
     text = "the ranks' calls differ in call 1 of the group: rank 2 (h3): broadcast of 7 torch.int64 over Gloo; "
     assert {str(each) for each in found} == {f"{text}ranks 0, 1, 3: {WHAT}"}
+
+
+def test_a_call_that_was_refused_at_a_rank_is_named_as_such(clock: list[float]) -> None:
+    """Rank 1 goes on with the next call, of the same kind, while the others wait in the refused one."""
+    logs, works = logs_of(3), [Waits() for _ in range(4)]
+    for log, work in zip(logs, works, strict=False):
+        log.note("gloo", "allreduce of 9", work)
+    logs[1].refuse(works[1])
+    logs[1].note("gloo", "allreduce of 9", works[3])
+    found = look(logs, clock, 6, 7, 8, 9, 10)
+    text = "the ranks' calls differ in call 1 of the group: rank 1 (h2): allreduce of 9, which was refused; "
+    assert [str(found[0]), str(found[2])] == [f"{text}ranks 0, 2: allreduce of 9"] * 2
+
+
+def test_a_call_behind_one_that_was_refused_is_another_call(clock: list[float]) -> None:
+    logs, works = logs_of(2), [Waits() for _ in range(2)]
+    logs[1].refused = 1
+    for log, work in zip(logs, works, strict=True):
+        log.note("gloo", "allreduce of 9", work)
+    found = look(logs, clock, 6, 7, 8, 9, 10)
+    text = "rank 0 (h1): allreduce of 9; rank 1 (h2): allreduce of 9, refused calls before: 1"
+    assert {str(each) for each in found} == {f"the ranks' calls differ in call 1 of the group: {text}"}

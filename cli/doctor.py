@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from ..imports.extras import DISTRIBUTION, PURPOSES, install_command
+from ..machine_code import cache
 from ..topologies import TopologyError
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT, load_mininet
 
@@ -188,10 +189,6 @@ def _extra(extra: str, purpose: str) -> Finding:
 
 def _cache(required: bool) -> Finding:
     purpose = "the switch programs' native code"
-    try:
-        from ..machine_code import cache
-    except ImportError as error:
-        return Finding("cache folder", purpose, required, None, f"unknown without {error.name}")
     folder = cache.directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,10 +22,10 @@ def test_a_full_output_is_one_line() -> None:
     assert "No space left on device" in line
 
 
-def test_doctor_reports_a_missing_numpy(tmp_path: Path) -> None:
+def test_doctor_needs_no_numpy(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text('raise ModuleNotFoundError("No module named numpy", name="numpy")\n')
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     words = [sys.executable, "-c", _WEIR, "doctor"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "unknown without numpy" in done.stdout
+    assert done.stderr == ""
+    assert "cache folder" in done.stdout

@@ -59,7 +59,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_functions_are_compiled_once_and_again_after_a_change(written: Path) -> None:
     numbers = np.array([1, 2, 3])
     answers, files = [], []
-    for text in (WRITTEN.format(change="+ 0"), WRITTEN.format(change="+ 0"), WRITTEN.format(change="* 2")):
+    # another length, by which Python notices a change within a second
+    for text in (WRITTEN.format(change="+ 0"), WRITTEN.format(change="+ 0"), WRITTEN.format(change="* 20 // 10")):
         written.write_text(text)
         sys.modules.pop(written.stem, None)
         (added,) = NativeCode(written.stem, {"added": "pii"}, [written]).functions

@@ -42,7 +42,9 @@ def search(
         bool, typer.Option("--processes", help="Train by a process per worker, over an emulated fabric by the clock.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of tables.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only check FILE; nothing is trained.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check FILE: nothing is trained, and no Python file of it is executed.")
+    ] = False,
 ) -> None:
     """Search hyper-parameters by stages, on a shared fabric.
 
@@ -62,11 +64,11 @@ def search(
     from ..experiments.search.search_file import SearchFile
     from ..experiments.search.virtual import run_searches
 
-    loaded = SearchFile.load(file)
+    loaded = SearchFile.load(file, execute=not check)
     if order:
-        loaded = loaded.replaced("--order", orders=order)
+        loaded = loaded.replaced("--order", execute=not check, orders=order)
     if seed is not None:
-        loaded = loaded.replaced("--seed", seed=seed)
+        loaded = loaded.replaced("--seed", execute=not check, seed=seed)
     if check:
         trainings = sum(search.schedule.trainings for search in loaded.searches)
         NOTES.print(f"{file} is right: {len(loaded.searches)} searches, {trainings} trainings", soft_wrap=True)

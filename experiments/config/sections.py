@@ -141,11 +141,12 @@ class Section(Keys):
 
     model_config = ConfigDict(frozen=True)
 
-    def replaced(self, option: str, **values: object) -> Self:
+    def replaced(self, option: str, *, execute: bool = True, **values: object) -> Self:
         """Return the same section with some keys changed.
 
         Args:
             option: Origin of the values, for messages. An option of the command, such as `--seed`, stands for its key.
+            execute: False to leave the Python files that the section names unexecuted.
             **values: New values by key.
 
         Raises:
@@ -158,7 +159,7 @@ class Section(Keys):
 
         data = {**self.model_dump(), **values}
         try:
-            return self.model_validate(data)
+            return self.model_validate(data, context=None if execute else NOTHING_EXECUTED)
         except ValidationError as error:
             raise ExperimentError(listed(option, problems_of(error, type(self), data, place=place))) from None
 

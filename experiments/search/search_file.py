@@ -161,8 +161,12 @@ class SearchFile(FabricFile):
         return parse_topology(self.fabric, f"search {self.name}: fabric")
 
     @classmethod
-    def load(cls, path: Path) -> SearchFile:
-        """Read a file of searches.
+    def load(cls, path: Path, *, execute: bool = True) -> SearchFile:
+        """Read a file of searches. Its Python files are executed after everything else is known to be right.
+
+        Args:
+            path: The file.
+            execute: False to execute no Python file that it names; those are not checked.
 
         Raises:
             ExperimentError: It cannot be read, or a value is not allowed.
@@ -172,8 +176,8 @@ class SearchFile(FabricFile):
             data["orders"] = [found_user_file(path, name) for name in orders]
         if isinstance(searches := data.get("searches"), list):
             data["searches"] = [_with_full_path(path, search) for search in searches]
-        read_section(cls, written, data, execute=False)
-        return read_section(cls, written, data)
+        checked = read_section(cls, written, data, execute=False)
+        return read_section(cls, written, data) if execute else checked
 
 
 def _with_full_path(path: Path, search: object) -> object:

@@ -74,6 +74,27 @@ def test_orders_that_a_search_cannot_use_are_refused() -> None:
     assert "--seed: -1 is not right" in ended.err
 
 
+@pytest.mark.parametrize("where", ["orders", "workload", "--order"])
+def test_checking_a_file_of_searches_executes_nothing(tmp_path: Path, where: str) -> None:
+    """Nor does a search whose file has an error elsewhere; one that is right otherwise executes what it names."""
+    marker, evil, file = tmp_path / "executed", tmp_path / "evil.py", tmp_path / "search.yaml"
+    evil.write_text(f"open({str(marker)!r}, 'w')")
+    data = yaml.safe_load(EXAMPLE.read_text())
+    if where == "orders":
+        data["orders"] = ["fair", "evil.py"]
+    elif where == "workload":
+        data["searches"][0]["workload"] = "evil.py"
+    call = ("search", file, "--out", tmp_path / "out", *(["--order", evil] if where == "--order" else []))
+    file.write_text(yaml.safe_dump(data))
+    assert weir(*call, "--check", "--seed", "7").status == 0
+    file.write_text(yaml.safe_dump({**data, "seed": -1}))
+    assert weir(*call).status == 2
+    assert not marker.exists()
+    file.write_text(yaml.safe_dump(data))
+    assert weir(*call).status == 2, "the file describes nothing"
+    assert marker.exists()
+
+
 @pytest.mark.long
 def test_processes_reach_the_accuracies_of_virtual_time(tmp_path: Path) -> None:
     data = yaml.safe_load(EXAMPLE.read_text())

@@ -30,13 +30,12 @@ DESCRIPTION: Final = Paper(
     run_files=("papers/secopa.yaml",),
     seeds=5,
     findings="SeCoPa takes the cheapest choice of each gradient alone. With all gradients at once it is not the best. "
-    "At 1 Gbit/s it is 12 % slower than all compressed, since the coding of one gradient hides behind the sum of "
-    "another. With slow coding at 200 Mbit/s it is 12 % slower than a threshold. The plan of the whole "
-    "schedule, which tries choices by the makespan of the task graph, is within 0.5 % of the best rule or "
-    "better in every draw, and within 7 % of the best of all combinations. It takes 15 % less time than "
-    "SeCoPa's in these two conditions, as much as the paper's plan saves of its schedule, and 2 % and 0 % "
-    "less in the others. Predicted times are within 0.8 % (median) and 5.2 % (worst) of those of packets, "
-    "over all contenders, conditions and draws; the paper says 5 %. Encoding takes its predicted time here: "
-    "what an error of it does is not measured. Codecs were measured on a busy machine.",
+    "At 1 Gbit/s it is 11 % slower than all compressed, since the coding of one gradient hides behind the sum of "
+    "another. With slow coding at 200 Mbit/s it is 17 % slower than a threshold. The plan of the whole schedule, "
+    "which tries choices by the makespan of the task graph, is within 0.7 % of the best rule or better in every draw, "
+    "and within 5 % of the best of all combinations. It takes 14 and 18 % less time than SeCoPa's in these two "
+    "conditions, about as much as the paper's plan saves of its schedule, and 1 % and 0 % less in the others. "
+    "Predicted times are within 0.7 % (median) and 5.0 % (worst) of those of packets, over all contenders, conditions "
+    "and draws; the paper says 5 %. Encoding takes its predicted time here: what an error of it does is not measured.",
     measure=plan_times,
 )

@@ -51,8 +51,9 @@ _NEIGHBOUR_S: Final = 8e-6
 """Delay between neighbours of a ring: at most four links."""
 _LEARNING: Final = (0.05, 0.1, 0.2, 0.4)
 """Learning rates, of which each contender has its best one for each seed."""
-_LIMIT: Final = 150
-_RATIO: Final = 0.01
+LIMIT: Final = 150
+"""Maximum number of steps of a course."""
+RATIO: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ WAYS: Final[Mapping[str, Way]] = {
     "ring": Way("exact", "ring"),
     "bf16": Way("bf16", "ring"),
     "powersgd": Way("powersgd", "ring"),
-    "topk": Way("topk", "gather", "topk", {"ratio": _RATIO}, 0.0, 4.0),
-    "dgc": Way("dgc", "gather", "dgc", {"ratio": _RATIO, "momentum": MOMENTUM}, 0.0, 0.5),
+    "topk": Way("topk", "gather", "topk", {"ratio": RATIO}, 0.0, 4.0),
+    "dgc": Way("dgc", "gather", "dgc", {"ratio": RATIO, "momentum": MOMENTUM}, 0.0, 0.5),
 }
 """Ways by the names of the contenders."""
 
@@ -130,16 +131,19 @@ def _power_sizes(workload: Workload) -> list[int]:
     ]
 
 
-def best_steps(model: CourseModel, way: Way, seed: int) -> int | None:
-    """Return the steps to the accuracy at the best learning rate; None if no rate reaches it within the limit."""
-    best = None
-    for rate in _LEARNING:
-        limit = _LIMIT if best is None else best - 1
+def best_course(model: CourseModel, way: Way, seed: int) -> tuple[int | None, float]:
+    """Return the steps to the accuracy at the best learning rate, and that rate.
+
+    No steps, but None, if no rate reaches the accuracy within the limit.
+    """
+    best, best_rate = None, way.faster * _LEARNING[0]
+    for rate in (way.faster * each for each in _LEARNING):
+        limit = LIMIT if best is None else best - 1
         workload = model.made(seed)
-        averaging = _averaging(way, workload)
-        args = (workload, model.accuracy, averaging, rate * way.faster, way.momentum, seed, limit)
-        best = steps_to_accuracy(*args) or best
-    return best
+        args = (workload, model.accuracy, _averaging(way, workload), rate, way.momentum, seed, limit)
+        if (steps := steps_to_accuracy(*args)) is not None:
+            best, best_rate = steps, rate
+    return best, best_rate
 
 
 def gradient_s(workload: Workload) -> float:
@@ -198,7 +202,7 @@ def courses(paper: Paper) -> Iterator[Sample]:
         computing = gradient_s(workload)
         codecs = {name: codec_s(workload, way) for name, way in WAYS.items()}
         course_by_name = {
-            averaging: [best_steps(model, way, seed) for seed in range(1, 1 + paper.seeds)]
+            averaging: [best_course(model, way, seed)[0] for seed in range(1, 1 + paper.seeds)]
             for averaging, way in {way.averaging: way for way in WAYS.values()}.items()
         }
         for rate in RATES:
@@ -210,6 +214,6 @@ def courses(paper: Paper) -> Iterator[Sample]:
 
 def _samples(condition: str, contender: str, step_s: float, found: Sequence[int | None]) -> Iterator[Sample]:
     for seed, reached in enumerate(found, 1):
-        steps, limited = (_LIMIT, True) if reached is None else (reached, False)
+        steps, limited = (LIMIT, True) if reached is None else (reached, False)
         yield Sample(TIME.name, condition, contender, seed, 1e3 * steps * step_s, limited)
         yield Sample(STEPS.name, condition, contender, seed, steps, limited)

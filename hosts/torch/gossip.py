@@ -15,10 +15,12 @@ Source of the scheme: Zhou et al., "Communication-efficient Decentralized Machin
 from __future__ import annotations
 
 import logging
+import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from ..transport.core import Published
 from ..transport.transport import Transport, TransportCall
 
 Matrix = NDArray[np.float64]
+Weights = NDArray[np.float32 | np.float64]
 Compute = Callable[[Matrix], tuple[Matrix, Matrix]]
 """Compute probabilities and pull weights, (ranks, ranks) each, from iteration times in s: entry (i, m) is an iteration
 of rank i that pulls from rank m, entry (i, i) one without a pull.
@@ -39,6 +42,8 @@ _TIMES: Final = "gossip times"
 _POLICY: Final = "gossip policy"
 _KEEP: Final = 0.5
 """Weight of the old value in moving averages of times."""
+_averagers: Final = WeakKeyDictionary[Transport, int]()
+"""Number of averagers that a transport has had. Each publishes by names of its own, so that models never mix."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +53,7 @@ class _Pull(NamedTuple):
 
     peer: int
     call: TransportCall[Published]
-    before: NDArray[np.float32]
+    before: Weights
     """This rank's weights when it began, (parameters,)."""
     began_s: float
 
@@ -74,7 +79,7 @@ class GossipAverager:
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the averager, alike at every rank.
+        """Create the averager, alike at every rank; several of one transport in the same order.
 
         Args:
             transport: Messages to the job's other workers, such as `weir.join().transport`.
@@ -85,15 +90,24 @@ class GossipAverager:
             clock: Time in s.
 
         Raises:
-            InvalidPlan: A period is below 1, or the job has one worker.
+            InvalidPlan: A period is not an integer of at least 1, the seed not one of at least 0, or the job has one
+                worker.
         """
-        for name, value in (("period", period), ("policy_period", policy_period)):
-            if value < 1:
-                raise InvalidPlan(f"{name} must be at least 1, got {value}", place=name, value=value)
+        for name, value, least in (("period", period, 1), ("policy_period", policy_period, 1), ("seed", seed, 0)):
+            try:
+                allowed = operator.index(value) >= least
+            except TypeError:
+                allowed = False
+            if not allowed:
+                raise InvalidPlan(f"must be an integer of at least {least}, got {value!r}", place=name, value=value)
         self._transport, self._compute, self._clock = transport, compute, clock
         self._rank, self._ranks = transport.rank, transport.size
         if self._ranks < 2:
             raise InvalidPlan("gossip needs two workers or more; the job has 1", place="workers", value=self._ranks)
+        number = _averagers[transport] = _averagers.get(transport, 0) + 1
+        self._weights_name, self._times_name, self._policy_name = (
+            f"{name} {number}" for name in (_WEIGHTS, _TIMES, _POLICY)
+        )
         self._period, self._policy_period = period, policy_period
         self._chances = np.random.default_rng((seed, self._rank))
         self._probabilities = np.full((self._ranks, self._ranks), 1 / (self._ranks - 1))
@@ -115,28 +129,31 @@ class GossipAverager:
         """Move the parameters towards those of the rank that this one has pulled from, and begin the next pull.
 
         Args:
-            params: Parameters, or parameter groups of an optimiser; the same at every call and rank.
+            params: Parameters, or parameter groups of an optimiser; the same at every call and rank. Integer ones
+                stay as they are.
 
         Raises:
-            InvalidTensor: Another rank's model has another number of parameters.
+            InvalidTensor: Another rank's model has another number of parameters, or this one's has changed.
         """
         self.step += 1
         if self.step % self._period:
             return
-        tensors = list(_tensors(params))
+        tensors = list(_averaged(params))
         now_s = self._clock()
         if self._ended_s is not None:
             self._observe(self._rank, now_s - self._ended_s)
         weights = _flat(tensors)
         if self._pull is not None and (pulled := self._end(self._pull, weights.size)) is not None:
-            weights -= np.float32(self._pull_weights[self._rank, self._pull.peer]) * (self._pull.before - pulled)
+            weights -= weights.dtype.type(self._pull_weights[self._rank, self._pull.peer]) * (
+                self._pull.before - pulled
+            )
             _write(weights, tensors)
-        self._transport.publish(_WEIGHTS, weights)
+        self._transport.publish(self._weights_name, weights)
         self._update_policy()
         self._begin(weights)
         self._ended_s = self._clock()
 
-    def _begin(self, weights: NDArray[np.float32]) -> None:
+    def _begin(self, weights: Weights) -> None:
         """Begin a pull from a drawn rank, or from none."""
         chances = self._probabilities[self._rank].copy()
         chances[list(self.lost)] = 0
@@ -144,17 +161,23 @@ class GossipAverager:
         if (total := chances.sum()) > 0:
             peer = int(self._chances.choice(self._ranks, p=chances / total))
             if peer != self._rank:
-                call = self._transport.pull_async(peer, _WEIGHTS)
+                call = self._transport.pull_async(peer, self._weights_name)
                 self._pull = _Pull(peer, call, weights, self._clock())
 
-    def _end(self, pull: _Pull, size: int) -> NDArray[np.float32] | None:
+    def _end(self, pull: _Pull, size: int) -> Weights | None:
         """Return the weights that a pull has brought; None if it has failed."""
         published = self._result(pull.peer, pull.call)
         if published is None:
             self.missed += 1
             return None
         self._observe(pull.peer, self._clock() - pull.began_s)
-        weights: NDArray[np.float32] = published.value
+        weights: Weights = published.value
+        if pull.before.size != size:
+            raise InvalidTensor(
+                f"rank {self._rank} had {pull.before.size} parameters and now has {size}; all steps have the same",
+                place="gossip",
+                value=size,
+            )
         if weights.shape != (size,):
             raise InvalidTensor(
                 f"rank {pull.peer} has {weights.size} parameters and rank {self._rank} has {size}; all ranks train one "
@@ -188,12 +211,12 @@ class GossipAverager:
         """Do this call's part of agreeing on a policy; waits for nobody."""
         leader = min(set(range(self._ranks)) - self.lost)
         if self.step // self._period % self._policy_period == 0:
-            self._transport.publish(_TIMES, self._times)
+            self._transport.publish(self._times_name, self._times)
             if leader == self._rank and not self._rows and self._computing is None:
                 others = sorted(set(range(self._ranks)) - self.lost - {self._rank})
-                self._rows = {peer: self._transport.pull_async(peer, _TIMES) for peer in others}
+                self._rows = {peer: self._transport.pull_async(peer, self._times_name) for peer in others}
             elif leader != self._rank and self._news is None:
-                self._news = leader, self._transport.pull_async(leader, _POLICY)
+                self._news = leader, self._transport.pull_async(leader, self._policy_name)
         if self._news is not None and self._news[1].done():
             news, self._news = self._result(*self._news), None
             if news is not None:
@@ -220,16 +243,16 @@ class GossipAverager:
         self._computing = None
         try:
             ranks, parts = computing.result()
+            policy = np.zeros((3, self._ranks, self._ranks))
+            policy[0, 0, 0] = self.version + 1
+            for place, part in enumerate(parts, 1):
+                policy[place][np.ix_(ranks, ranks)] = part
         except Exception as error:  # noqa: BLE001 (a user's policy raises what it likes; the last one stays in force)
             _log.warning("gossip: no new policy: %s", error)
             return
-        policy = np.zeros((3, self._ranks, self._ranks))
-        policy[0, 0, 0] = self.version + 1
-        for place, part in enumerate(parts, 1):
-            policy[place][np.ix_(ranks, ranks)] = part
         # two ranks that pull from each other at once would swap their weights with 1, and their difference grows
         policy[2] /= np.maximum(1.0, policy[2] + policy[2].T)
-        self._transport.publish(_POLICY, policy)
+        self._transport.publish(self._policy_name, policy)
         self._apply_update(policy)
 
     def _apply_update(self, policy: Matrix) -> None:
@@ -239,17 +262,24 @@ class GossipAverager:
             self.version, self._probabilities, self._pull_weights = version, policy[1], policy[2]
 
 
-def _tensors(params: Iterable[Any]) -> Iterator[torch.Tensor]:
+def _averaged(params: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the parameters that have a mean, complex ones as pairs of real numbers that share their memory."""
     for param in params:
-        yield from param["params"] if isinstance(param, Mapping) else (param,)
+        for tensor in param["params"] if isinstance(param, Mapping) else (param,):
+            if tensor.is_complex():
+                yield torch.view_as_real(tensor.detach())
+            elif tensor.is_floating_point():
+                yield tensor
 
 
-def _flat(tensors: Iterable[torch.Tensor]) -> NDArray[np.float32]:
-    """Copy tensors into one array of float32, (parameters,)."""
-    return np.concatenate([tensor.detach().to("cpu", torch.float32).numpy().ravel() for tensor in tensors])
+def _flat(tensors: Sequence[torch.Tensor]) -> Weights:
+    """Copy tensors into one array, (parameters,): of float64 if one of them is, otherwise of float32."""
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
+    parts = [tensor.detach().to("cpu", dtype).numpy().ravel() for tensor in tensors]
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
 
-def _write(weights: NDArray[np.float32], tensors: Iterable[torch.Tensor]) -> None:
+def _write(weights: Weights, tensors: Iterable[torch.Tensor]) -> None:
     begin = 0
     with torch.no_grad():
         for tensor in tensors:

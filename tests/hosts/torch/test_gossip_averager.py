@@ -199,15 +199,91 @@ def test_models_of_other_sizes_are_refused() -> None:
     import torch
 
     scene = Scene(2)
-    scene.turn()
     scene.models[1] = torch.nn.Parameter(torch.zeros(7))
+    scene.turn()
     with raises(InvalidTensor, value=5):
         scene.turn()
 
 
-def test_periods_and_jobs_that_cannot_be_are_refused() -> None:
-    with raises(InvalidPlan, place="period", value=0):
-        Scene(2, period=0)
+def test_a_model_that_changes_its_size_is_refused() -> None:
+    import torch
+
+    scene = Scene(2)
+    scene.turn()
+    scene.models[1] = torch.nn.Parameter(torch.zeros(7))
+    with raises(InvalidTensor, value=7):
+        scene.averagers[1].average_parameters([scene.models[1]])
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([[1 / 3, 1e-50, 1e300], [2 / 3, 3e-50, -1e300]], "float64"),
+        ([[1 + 2j, 3 - 4j], [5 - 6j, 7 + 8j]], "complex64"),
+        ([[1 / 3 + 1e-50j], [1e300 + 1j]], "complex128"),
+        ([[0.5, 3.0], [1.5, -1.0]], "bfloat16"),
+    ],
+)
+def test_parameters_of_each_kind_move_half_way(values: list[list[complex]], dtype: str) -> None:
+    import torch
+
+    scene = Scene(2)
+    scene.models = [torch.nn.Parameter(torch.tensor(each, dtype=getattr(torch, dtype))) for each in values]
+    first, second = (model.detach().clone() for model in scene.models)
+    scene.averagers[1].average_parameters([scene.models[1]])
+    for _ in range(2):
+        scene.averagers[0].average_parameters([scene.models[0]])
+    assert torch.equal(scene.models[0], first - 0.5 * (first - second))
+    assert torch.equal(scene.models[1], second)
+
+
+def test_integer_parameters_stay_as_they_are() -> None:
+    import torch
+
+    scene = Scene(2)
+    counts = [torch.nn.Parameter(torch.tensor([2**31 + 1 + rank]), requires_grad=False) for rank in range(2)]
+    for _ in range(4):
+        for averager, count, model in zip(scene.averagers, counts, scene.models, strict=True):
+            averager.average_parameters([count, model])
+    assert [count.item() for count in counts] == [2**31 + 1, 2**31 + 2]
+    assert scene.averagers[0].pulls > 0
+
+
+def test_two_averagers_of_one_transport_never_mix_their_models() -> None:
+    import torch
+
+    from weir.hosts.torch.gossip import GossipAverager
+
+    board = Board(2)
+    transports: list[Any] = [BoardTransport(board, rank) for rank in range(2)]
+    averagers = [[GossipAverager(transport, uniform) for _ in range(2)] for transport in transports]
+    models = [[torch.nn.Parameter(torch.full((3,), 100.0 * number)) for number in range(2)] for _ in range(2)]
+    for _ in range(6):
+        for rank in range(2):
+            for averager, model in zip(averagers[rank], models[rank], strict=True):
+                averager.average_parameters([model])
+    assert all(averager.pulls > 0 for each in averagers for averager in each)
+    assert [[model.tolist() for model in each] for each in models] == [[[0.0] * 3, [100.0] * 3]] * 2
+
+
+def test_a_policy_of_another_size_leaves_the_last_one_in_force() -> None:
+    scene = Scene(4, lambda seconds: (np.full((2, 2), 0.5), np.full((2, 2), 0.5)), policy_period=2)
+    for _ in range(12):
+        scene.turn()
+        scene.settle()
+    assert {averager.version for averager in scene.averagers} == {0}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("period", 0), ("period", 1.5), ("period", "2"), ("policy_period", -1), ("seed", -1), ("seed", "x")],
+)
+def test_options_out_of_range_are_refused(place: str, value: Any) -> None:
+    with raises(InvalidPlan, place=place, value=value):
+        Scene(2, **{place: value})
+
+
+def test_jobs_of_one_worker_are_refused() -> None:
     with raises(InvalidPlan, place="workers", value=1):
         Scene(1)
 

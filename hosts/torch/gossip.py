@@ -224,16 +224,18 @@ class GossipAverager:
         if self._rows and all(call.done() for call in self._rows.values()):
             rows = {peer: self._result(peer, call) for peer, call in self._rows.items()}
             self._rows = {}
-            self._start_computing({peer: row.value for peer, row in rows.items() if row is not None})
+            known = {peer: row.value for peer, row in rows.items() if row is not None}
+            self._start_computing({**known, self._rank: self._times.copy()})
         if self._computing is not None and self._computing.done():
             self._publish_policy(self._computing)
 
     def _start_computing(self, rows: Mapping[int, Matrix]) -> None:
-        """Compute a policy for the ranks whose times are known, in the thread."""
-        ranks = sorted({*rows, self._rank})
+        """Compute a policy for the living ranks, in the thread; a slow one may have published no times yet."""
+        ranks = sorted(set(range(self._ranks)) - self.lost)
         if len(ranks) < 2:
             return
-        seconds = np.stack([rows.get(rank, self._times)[ranks] for rank in ranks])
+        unknown = np.full(self._ranks, np.nan)
+        seconds = np.stack([rows.get(rank, unknown)[ranks] for rank in ranks])
         known = seconds[~np.isnan(seconds)]
         seconds = np.where(np.isnan(seconds), known.mean() if known.size else 1.0, seconds)
         self._computing = self._thread.submit(lambda: (ranks, self._compute(np.maximum(seconds, 1e-9))))

@@ -173,6 +173,19 @@ def test_policies_follow_measured_times_and_a_new_leader() -> None:
     assert (scene.averagers[1]._probabilities[:, 0] == 0).all()
 
 
+def test_a_slow_rank_without_times_is_part_of_the_policy() -> None:
+    scene = Scene(3, policy_period=4)
+    for number in range(12):
+        for rank in (0, 1, 2) if number % 6 == 0 else (0, 1):  # rank 2 makes two steps, and publishes no times
+            scene.board.now_s += 0.001
+            scene.averagers[rank].average_parameters([scene.models[rank]])
+        scene.settle()
+    assert (2, scene.averagers[2]._times_name) not in scene.board.values
+    leader = scene.averagers[0]
+    assert leader.version > 0
+    assert (leader._probabilities + np.eye(3) > 0).all()
+
+
 def test_pull_weights_keep_two_ranks_from_swapping() -> None:
     scene = Scene(2, policy_period=2)
     for _ in range(8):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,11 +23,10 @@ from typing import Any, Final
 from weir.bench.measure import Aim, Figure
 from weir.bench.mininet import GLOO_AIM
 from weir.bench.obstacles import pytorch_missing
-from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS, fabric
+from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS, fabric, torch_environment
 from weir.experiments.backends.live import live_fabric
-from weir.topologies import Endpoint
 from weir.topologies.mininet import fabric as mininet_fabric
-from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface
+from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 BROADCASTS: Final = (1 << 20, 4 << 20)
@@ -55,18 +53,8 @@ async def _measured() -> dict[str, Any]:
         assert isinstance(live.fabric, MininetFabric)
         processes = []
         for rank, host in enumerate(topology.hosts):
-            environment = {
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "GLOO_SOCKET_IFNAME": interface(Endpoint(host.name, 0)),
-                "MASTER_ADDR": str(topology.hosts[0].address),
-                "MASTER_PORT": str(_STORE_PORT),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(WORKERS),
-                "WEIR_CONTROL": live.service.address,
-                "WEIR_HOST": host.name,
-                "WEIR_SLOTS": str(_SLOTS),
-            }
+            environment = torch_environment(topology, rank, live.service.address, _STORE_PORT)
+            environment["WEIR_SLOTS"] = str(_SLOTS)
             command = [sys.executable, "-m", "weir.bench.torch_rank", *map(json.dumps, (SIZES, BROADCASTS, BUCKETS))]
             root = Path(__file__).parent.parent
             processes.append(live.fabric.popen(host.name, command, cwd=root, env=environment, stdout=PIPE, text=True))

@@ -11,7 +11,6 @@ All contenders are in the same processes, one after the other. Learning rates ar
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -20,10 +19,9 @@ from subprocess import PIPE
 from typing import Final, Literal
 
 from ...imports.extras import install_command
-from ...topologies import Endpoint
-from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface, obstacle
+from ...topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ...topologies.mininet.processes import run_until_ended
-from ..backends.all_reduce import RATE_BPS, WORKERS, fabric
+from ..backends.all_reduce import RATE_BPS, fabric, torch_environment
 from ..backends.live import live_fabric
 from ..errors import ExperimentError
 from .compressed_courses import LIMIT, MODELS, RATIO, STEPS, TIME, WAYS, CourseModel, best_course
@@ -66,17 +64,7 @@ async def run(courses: Sequence[Course]) -> list[Outcome]:
         assert isinstance(live.fabric, MininetFabric)
         processes = []
         for rank, host in enumerate(topology.hosts):
-            environment = {
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "GLOO_SOCKET_IFNAME": interface(Endpoint(host.name, 0)),
-                "MASTER_ADDR": str(topology.hosts[0].address),
-                "MASTER_PORT": str(_STORE_PORT),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(WORKERS),
-                "WEIR_CONTROL": live.service.address,
-                "WEIR_HOST": host.name,
-            }
+            environment = torch_environment(topology, rank, live.service.address, _STORE_PORT)
             module = f"{__name__.rpartition('.')[0]}.process_course_rank"
             command = [sys.executable, "-m", module, COURSES.dump_json(list(courses)).decode()]
             root = Path(__file__).parents[2]

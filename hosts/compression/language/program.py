@@ -55,7 +55,7 @@ class CodecProgram:
         given = dict(params or {})
         self.params: dict[str, Any] = {}
         for name, (kind, default) in self.checked.params.items():
-            self.params[name] = STORED[kind.base](given.pop(name, default))
+            self.params[name] = _parameter(name, kind, given.pop(name, default), file)
         for name, value in given.items():
             raise InvalidCodec(
                 f"unknown parameter {name!r}", place=file, value=value, allowed=tuple(self.checked.params)
@@ -121,6 +121,16 @@ class CodecProgram:
         frame = _Frame(self, values, draws)
         with np.errstate(all="ignore"):
             return frame.block(function.parts[6], _kind_of(function))
+
+
+def _parameter(name: str, kind: ValueKind, value: float, file: str) -> Any:
+    """Return a parameter's value. Raises InvalidCodec for what is no number, or no whole one where int is declared."""
+    try:
+        if kind.base == "float" or (float(value).is_integer() and abs(value) < 1 << 63):
+            return STORED[kind.base](value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidCodec(f"parameter {name} is {kind}, and {value!r} is not", place=file, value=value)
 
 
 def _kind_of(function: Node) -> ValueKind:
@@ -199,9 +209,9 @@ class _Frame:
             )
         if name == "range":
             count = int(self.value(arguments[0], ValueKind("int")))
-            if count > _LONGEST_RANGE:
+            if not 0 <= count <= _LONGEST_RANGE:
                 place = f"{self._program.file}:{node.line}:{node.column}"
-                raise InvalidCodec(f"range of {count}; at most {_LONGEST_RANGE}", place=place, value=count)
+                raise InvalidCodec(f"range of {count}; 0 to {_LONGEST_RANGE}", place=place, value=count)
             return Counted(count)
         if name == "scatter":
             at, values = (as_array(self.value(argument, argument.kind)) for argument in arguments)

@@ -46,8 +46,8 @@ PLUS: "+"
 STAR: "*"
 MUL: "/" | "%"
 COMPARE: "<=" | ">=" | "==" | "!=" | "<" | ">"
-NUMBER: /\d+(\.\d+)?([eE][+-]?\d+)?/
-NAME: /[A-Za-z_]\w*/
+NUMBER: /[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+NAME: /[A-Za-z_][A-Za-z0-9_]*/
 COMMENT: /\/\/[^\n]*/
 %ignore COMMENT
 %import common.WS

@@ -13,6 +13,7 @@ UINT_BITS: Final[Mapping[str, int]] = {"uint1": 1, "uint2": 2, "uint4": 4, "uint
 _NUMBERS: Final = {"float", "int", *UINT_BITS}
 COMBINERS: Final = ("sum", "min", "max")
 ORDERS: Final = ("greater", "smaller")
+_LARGEST_INT: Final = (1 << 63) - 1
 _FUNCTIONS: Final = {"abs": 1, "floor": 1, "sqrt": 1, "min": 2, "max": 2}
 OPERATORS: Final = ("map", "filter", "reduce", "sort", "concat", "range", "scatter")
 
@@ -71,9 +72,13 @@ def check(tree: Node, file: str) -> Checked:
             base, name, sign, number = node.parts
             if base not in ("float", "int"):
                 _fail(file, node, f"a parameter is float or int, not {base}", base)
+            if name in params or name == "size":
+                _fail(file, node, f"{name} exists already", name)
             params[name] = ValueKind(base), float(number) * (-1 if sign else 1)
+        elif (name := node.parts[2]) in functions:
+            _fail(file, node, f"{name} exists already", name)
         else:
-            functions[node.parts[2]] = node
+            functions[name] = node
     for name in ("encode", "decode"):
         if name not in functions:
             _fail(file, tree, f"there is no function {name}", name)
@@ -88,11 +93,12 @@ def check(tree: Node, file: str) -> Checked:
             _fail(file, node, f"{name} is {wanted[name][0]} {name}({wanted[name][1]} …)", str(kinds[0]))
         scope = {param: kind for param, (kind, _) in params.items()}
         scope["size"] = INT
+        if argument in scope:
+            _fail(file, node, f"{argument} exists already", argument)
         scope[argument] = kinds[1]
         checker = _Checker(file, scope, kinds[0], checked.common)
-        checker.block(block)
-        if not checker.returns:
-            _fail(file, node, f"{name} returns nothing", name)
+        if not checker.block(block):
+            _fail(file, node, f"{name} can end without a return", name)
     return checked
 
 
@@ -118,14 +124,18 @@ class _Checker:
         self._common = common
         self._inside = False
         """True in the body of a lambda."""
-        self.returns = False
+        self._empty: set[str] = set()
+        """Names that were declared and may have no value yet."""
 
     def fail(self, node: Node, message: str, value: object) -> NoReturn:
         _fail(self._file, node, message, str(value))
 
-    def block(self, block: Node) -> None:
+    def block(self, block: Node) -> bool:
+        """Check statements; return whether they always end with a `return`."""
+        returns = False
         for statement in block.parts:
-            getattr(self, f"_{statement.rule}")(statement)
+            returns |= getattr(self, f"_{statement.rule}")(statement) is True
+        return returns
 
     def _declaration(self, node: Node) -> None:
         common, base, star, name, value = node.parts
@@ -139,36 +149,50 @@ class _Checker:
                 self.fail(node, f"what workers agree on is a float, not {kind}", kind)
             self._common.append(name)
         self._scope[name] = kind
+        (self._empty.add if value is None else self._empty.discard)(name)
 
     def _assignment(self, node: Node) -> None:
         name, value = node.parts
         self._fits(self._named(name, node), self.expression(value), value)
+        self._empty.discard(name)
 
     def _extraction(self, node: Node) -> None:
         source, *names = node.parts
-        if self._named(source, node) != CODE:
+        if self._valued(source, node) != CODE:
             self.fail(node, f"extract takes a code, and {source} is {self._scope[source]}", source)
         for name in names:
             if self._named(name, node).base in ("code", "bool"):
                 self.fail(node, f"{name} cannot be extracted: it is {self._scope[name]}", name)
+            self._empty.discard(name)
 
-    def _branch(self, node: Node) -> None:
-        condition, then, otherwise = node.parts
+    def _branch(self, node: Node) -> bool:
+        condition, *blocks = node.parts
         self._fits(BOOL, self.expression(condition), condition)
-        for block in (then, otherwise):
-            if block is not None:
-                outer = dict(self._scope)
-                self.block(block)
-                self._scope = outer
+        before, empty, returns = set(self._empty), set(), []
+        for block in blocks:
+            outer = dict(self._scope)
+            self._empty = set(before)
+            returns.append(block is not None and self.block(block))
+            if not returns[-1]:
+                empty |= self._empty & outer.keys()
+            self._scope = outer
+        self._empty = empty
+        return all(returns)
 
-    def _returned(self, node: Node) -> None:
+    def _returned(self, node: Node) -> bool:
         self._fits(self._result, self.expression(node.parts[0]), node.parts[0])
-        self.returns = True
+        return True
 
     def _named(self, name: str, node: Node) -> ValueKind:
         if name not in self._scope:
             self.fail(node, f"unknown name {name}", name)
         return self._scope[name]
+
+    def _valued(self, name: str, node: Node) -> ValueKind:
+        kind = self._named(name, node)
+        if name in self._empty:
+            self.fail(node, f"{name} may have no value here", name)
+        return kind
 
     def _fits(self, wanted: ValueKind, found: ValueKind, node: Node) -> None:
         """Whole numbers become floats, and numbers the nearest of an unsigned type; nothing else changes its type."""
@@ -193,20 +217,25 @@ class _Checker:
         return kind
 
     def _of_number(self, node: Node) -> ValueKind:
-        return INT if node.parts[0].isdigit() else FLOAT
+        text = node.parts[0]
+        if not text.isdigit():
+            return FLOAT
+        if int(text) > _LARGEST_INT:
+            self.fail(node, f"{text} is beyond int, of 64 bits", text)
+        return INT
 
     def _of_name(self, node: Node) -> ValueKind:
-        return self._named(node.parts[0], node)
+        return self._valued(node.parts[0], node)
 
     def _of_length(self, node: Node) -> ValueKind:
-        kind = self._named(node.parts[0], node)
+        kind = self._valued(node.parts[0], node)
         if not kind.vector:
             self.fail(node, f"{node.parts[0]} has no size: it is {kind}", kind)
         return INT
 
     def _of_index(self, node: Node) -> ValueKind:
         name, at = node.parts
-        kind = self._named(name, node)
+        kind = self._valued(name, node)
         if not kind.vector:
             self.fail(node, f"{name} is no vector but {kind}", kind)
         self._fits(INT, self.expression(at), at)
@@ -309,13 +338,15 @@ class _Checker:
             self.fail(node, f"{name}'s function takes {vector.base}, an element of its vector, and this {given}", given)
         if base == "code":
             self.fail(node, "a function returns a number or bool", base)
-        outer, self._inside = dict(self._scope), True
+        outer, empty, self._inside = dict(self._scope), set(self._empty), True
         self._scope[parameters[0].parts[1]] = ValueKind(vector.base)
+        self._empty.discard(parameters[0].parts[1])
         for part in inner:
             self._fits(ValueKind(part.parts[0]), self.expression(part.parts[2]), part.parts[2])
             self._scope[part.parts[1]] = ValueKind(part.parts[0])
+            self._empty.discard(part.parts[1])
         self._fits(ValueKind(base), self.expression(value), value)
-        self._scope, self._inside = outer, False
+        self._scope, self._empty, self._inside = outer, empty, False
         node.kind = ValueKind(base)
         return ValueKind(base)
 

@@ -11,6 +11,7 @@ same at all ranks.
 PyTorch compares the annotations of hooks with its classes, so this module does not postpone their evaluation.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -95,6 +96,8 @@ def planned_hook(state: PlannedState, bucket: dist.GradBucket) -> Future[torch.T
     """
     run = _BucketTasks(state, bucket)
     state.last = state.queues.submit(run.tasks, run.actions, run.done)
+    if bucket.is_last():  # DistributedDataParallel then sums what parameters were used, from this thread
+        run.over.wait()
     return run.future
 
 
@@ -135,6 +138,8 @@ class _BucketTasks:
 
     def __init__(self, state: PlannedState, bucket: dist.GradBucket) -> None:
         self.future: Future[torch.Tensor] = Future()
+        self.over = threading.Event()
+        """Set once the future is complete."""
         self.tasks: list[Task] = []
         self.actions: list[Action] = []
         self._state, self._buffer = state, bucket.buffer()
@@ -189,6 +194,12 @@ class _BucketTasks:
 
     def done(self, error: BaseException | None) -> None:
         """Complete the future: with the means in the bucket's buffer, or what a task has failed with."""
+        try:
+            self._complete(error)
+        finally:
+            self.over.set()
+
+    def _complete(self, error: BaseException | None) -> None:
         if error is not None:
             self.future.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             return

@@ -244,6 +244,9 @@ float* decode(code c) {{
         ("int n = size.size;", "2:13", "int"),
         ("float* h = map(g, [](float x) -> float { return reduce(g, sum); });", "2:53", "reduce"),
         ("if (1) { }", "2:9", "int"),
+        ("int n = 9223372036854775808;", "2:13", "9223372036854775808"),
+        ("float x; if (size > 9) { x = 1; } float y = x;", "2:49", "x"),
+        ("float x; float* h = map(g, [](float y) -> float { return x; });", "2:62", "x"),
     ],
 )
 def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, place: str, value: str) -> None:
@@ -267,17 +270,34 @@ def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, pla
         GOOD.format(statements="if (true) {" * 500 + "}" * 500),
         GOOD.format(statements=f"int s = {'1' * 5000};"),
         GOOD.format(statements="float s = 1;\n" * 9000),
+        GOOD.format(statements="int s = \u0663;"),
+        "param float t = 1; param float t = 2;" + GOOD.format(statements=""),
+        "param float g = 1;" + GOOD.format(statements=""),
+        "param int t = 0.5;" + GOOD.format(statements=""),
+        "param int t = 1e400;" + GOOD.format(statements=""),
+        "code encode(float* g) { return concat(g); }" + GOOD.format(statements=""),
+        GOOD.format(statements="if (size > 9) { return concat(g); }").replace("    return concat(g);\n", ""),
     ],
-    ids=range(13),
+    ids=range(20),
 )
 def test_texts_that_are_no_codec_are_refused(text: str) -> None:
     with pytest.raises(InvalidCodec):
         CodecProgram(text, "a.compll", native=False)
 
 
-def test_a_range_beyond_memory_is_refused_when_it_is_made() -> None:
-    program = CodecProgram(GOOD.format(statements="int* q = range(1000000000000);"), "a.compll", native=False)
-    with raises(InvalidCodec, value=1_000_000_000_000):
+def test_a_name_that_every_way_gives_a_value_has_one() -> None:
+    ways = "float x; if (size > 9) { x = 1; } else { if (size > 1) { x = 2; } else { return concat(g); } } g = map(g, "
+    program = CodecProgram(
+        GOOD.format(statements=ways + "[](float y) -> float { return x; });"), "a.compll", native=False
+    )
+    values = np.zeros(3, np.float32)
+    assert program.decode(program.encode(values, Draws()), 3).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("count", [1_000_000_000_000, -5])
+def test_a_range_beyond_memory_is_refused_when_it_is_made(count: int) -> None:
+    program = CodecProgram(GOOD.format(statements=f"int* q = range({count});"), "a.compll", native=False)
+    with raises(InvalidCodec, value=count):
         program.encode(np.zeros(1, np.float32), Draws())
 
 

@@ -92,6 +92,9 @@ class Bucket:
     def index(self) -> int:
         return self._index
 
+    def is_last(self) -> bool:
+        return True
+
     def buffer(self) -> torch.Tensor:
         return self._buffer
 
@@ -145,6 +148,29 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
 PLAN = {96 * 32: SummationChoice("switch", True, 3, 0.0), 96 * 64: SummationChoice("switch", True, 1, 0.0)}
 
 
+class Unused(nn.Module):
+    """A model with a layer that gradients do not reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = model_of(1)
+        self.unused = nn.Linear(32, 96)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.used(inputs)
+        return result
+
+
+def planned_unused(rank: int) -> str:
+    """Train by a plan while DistributedDataParallel itself sums which parameters were used; the digest."""
+    model = DistributedDataParallel(Unused(), bucket_cap_mb=0.02, find_unused_parameters=True)
+    state = hooks.PlannedState(PLAN, "packed", bits=8)
+    model.register_comm_hook(state, hooks.planned_hook)
+    fit(model, torch.optim.SGD(model.parameters(), lr=0.04), rank)
+    state.close()
+    return digest(model)
+
+
 def planned(rank: int, ranks: int) -> dict[str, Any]:
     """Training by a plan, its bits, its measured schedule, and what a plan cannot have."""
     model = DistributedDataParallel(model_of(1), bucket_cap_mb=0.02)
@@ -170,6 +196,7 @@ def planned(rank: int, ranks: int) -> dict[str, Any]:
             refused += 1
     return {
         "digest": digest(model),
+        "unused": planned_unused(rank),
         "losses": (losses[0], losses[-1]),
         "raw mean": bool(np.allclose(mean, torch.linspace(-1, 1, 710) * (1 + ranks) / 2, atol=1e-5)),
         "an infinity is a NaN": bool(torch.isnan(poisoned).any()),

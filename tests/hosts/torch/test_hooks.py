@@ -61,6 +61,7 @@ def test_a_plan_trains_with_the_same_bits_at_all_ranks(played: list[dict[str, An
     for backend in ("weir", "gloo"):
         found = [rank[backend]["planned"] for rank in played]
         assert len({each["digest"] for each in found}) == 1
+        assert len({each["unused"] for each in found}) == 1
         for each in found:
             before, after = each["losses"]
             assert after < 0.9 * before

@@ -220,6 +220,11 @@ def test_label_shards_hold_every_row_once() -> None:
         ("pairs", {"pull": 2.0}),
         ("diloco", {"period": 0}),
         ("diloco", {"momentum": 1.0}),
+        ("diloco", {"step": float("inf")}),
+        ("pairs", {"step": float("inf")}),
+        ("lb-bsp", {"sizes": "rumours"}),
+        ("lb-bsp", {"size_step": 0}),
+        ("lb-bsp", {"size_step": 2**32}),
     ],
 )
 def test_impossible_options_are_refused(name: str, options: Mapping[str, Any]) -> None:
@@ -230,6 +235,8 @@ def test_impossible_options_are_refused(name: str, options: Mapping[str, Any]) -
 def test_impossible_jobs_are_refused() -> None:
     with pytest.raises(TrainingError):
         make_mode("ad-psgd").check(1)
+    with pytest.raises(TrainingError):
+        make_mode("gossip").check(1)
     with pytest.raises(TrainingError):
         TrainingPlan(make_mode("bsp"), 2, 8, 0.1, shards=[np.arange(3)])
     with pytest.raises(TrainingError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,9 +30,9 @@ class LowCommunication(SummedMode):
     def __post_init__(self) -> None:
         if self.period < 1:
             raise TrainingError(f"period must be >= 1 local step, got {self.period}")
-        if not (0 <= self.momentum < 1 and self.step > 0):
+        if not (0 <= self.momentum < 1 and 0 < self.step < math.inf):
             raise TrainingError(
-                f"momentum {self.momentum} and step {self.step}: allowed are 0 <= momentum < 1 and step > 0"
+                f"momentum {self.momentum} and step {self.step}: allowed are 0 <= momentum < 1 and 0 < step < inf"
             )
 
     @property

@@ -37,6 +37,10 @@ class Gossip(PeerMode):
     def detail(self) -> str:
         return self.policy if self.source == "telemetry" else f"{self.policy}, {self.source}"
 
+    def check(self, workers: int) -> None:
+        if workers < 2:
+            raise TrainingError(f"gossip of {workers} worker; allowed: two or more, so that one pulls from another")
+
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         return [self._worker(job, rank, ends)]
 

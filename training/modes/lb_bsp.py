@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...hosts import Communicator
-from ..batching.manager import SIZE_STEP, RuleName
+from ..batching.manager import RULES, SIZE_STEP, RuleName
 from ..batching.reporter import SpeedReporter
+from ..errors import TrainingError
 from ..exchanges.collectives import FollowedSpeeds, summing_worker
 from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process
@@ -26,6 +27,10 @@ class LoadBalanced(SummedMode):
     """Numeric rule: samples that the fast approach moves at once."""
 
     def __post_init__(self) -> None:
+        if self.sizes not in RULES:
+            raise TrainingError(f'unknown rule "{self.sizes}" of sizes; supported: {", ".join(RULES)}')
+        if not 1 <= self.size_step < 2**31:
+            raise TrainingError(f"size_step {self.size_step}; allowed: 1 to 2147483647 samples")
         SpeedReporter(self.predictor, rule=self.sizes)
 
     @property

@@ -9,6 +9,7 @@ so the mean of all φ moves by the outer momentum of the mean Δ alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,10 +38,10 @@ class Pairs(PeerMode):
     def __post_init__(self) -> None:
         if self.period < 1:
             raise TrainingError(f"period must be >= 1 local step, got {self.period}")
-        if not (0 <= self.momentum < 1 and self.step > 0 and 0 < self.pull <= 1):
+        if not (0 <= self.momentum < 1 and 0 < self.step < math.inf and 0 < self.pull <= 1):
             raise TrainingError(
                 f"momentum {self.momentum}, step {self.step} and pull {self.pull}: allowed are 0 <= momentum < 1, "
-                "step > 0, 0 < pull <= 1"
+                "0 < step < inf, 0 < pull <= 1"
             )
 
     @property

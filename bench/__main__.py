@@ -56,6 +56,7 @@ _FAILURES: Final = (
     OSError,
     SubprocessError,
     ControllerError,
+    ExperimentError,
     HostError,
     TopologyError,
     P4ClientError,

@@ -1,32 +1,24 @@
 """`torch.distributed.all_reduce` and `broadcast` through a switch, paired with Gloo over the same links; and overlap.
 
-::
-
-    eight host namespaces, a rank and its relay in each ══ one weir-switch, whose ports have a rate
-
-Both back ends are in the same processes and take turns. A training step has equal buckets that become ready one after
-the other. Its compute sleeps, since the processes share few cores, and takes as long as its communication alone. The
-last bucket is ready when compute ends, so a step of n buckets takes at least 1 + 1/n times that: 1.125 with 8 buckets,
-which is above the aim, and 1.0625 with 16.
+Both back ends are in the same processes (`experiments.backends.torch_ranks`) and take turns. A training step has equal
+buckets that become ready one after the other. Its compute sleeps, since the processes share few cores, and takes as
+long as its communication alone. The last bucket is ready when compute ends, so a step of n buckets takes at least 1 +
+1/n times that: 1.125 with 8 buckets, which is above the aim, and 1.0625 with 16.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from subprocess import PIPE
 from typing import Any, Final
 
 from weir.bench.measure import Aim, Figure
 from weir.bench.mininet import GLOO_AIM
 from weir.bench.obstacles import pytorch_missing
-from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS, fabric, torch_environment
-from weir.experiments.backends.live import live_fabric
+from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS
+from weir.experiments.backends.torch_ranks import run_torch_ranks
 from weir.topologies.mininet import fabric as mininet_fabric
-from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 BROADCASTS: Final = (1 << 20, 4 << 20)
@@ -37,8 +29,6 @@ BUCKETS: Final = (8, 16)
 OVERLAP_AIM: Final = 1.1
 """Maximum duration of a step, as a multiple of the larger of compute and communication, if its buckets allow it."""
 _SLOTS: Final = 1024
-_STORE_PORT: Final = 29_501
-_LEASE_NS: Final = 60_000_000_000
 
 
 def obstacle() -> str | None:
@@ -46,29 +36,17 @@ def obstacle() -> str | None:
     return pytorch_missing() or mininet_fabric.obstacle()
 
 
-async def _measured() -> dict[str, Any]:
-    """Return rank 0's figures. Raises RuntimeError if a rank fails."""
-    topology = fabric()
-    async with live_fabric(topology, SwitchKind.WEIR, lease_ns=_LEASE_NS) as live:
-        assert isinstance(live.fabric, MininetFabric)
-        processes = []
-        for rank, host in enumerate(topology.hosts):
-            environment = torch_environment(topology, rank, live.service.address, _STORE_PORT)
-            environment["WEIR_SLOTS"] = str(_SLOTS)
-            command = [sys.executable, "-m", "weir.bench.torch_rank", *map(json.dumps, (SIZES, BROADCASTS, BUCKETS))]
-            root = Path(__file__).parent.parent
-            processes.append(live.fabric.popen(host.name, command, cwd=root, env=environment, stdout=PIPE, text=True))
-        said = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
-        failed = [process.returncode for process in processes if process.returncode]
-        if failed:
-            raise RuntimeError(f"ranks ended with status {failed}")
-        measured: dict[str, Any] = json.loads(said[0][0])
-        return measured
+def _measured() -> dict[str, Any]:
+    """Return rank 0's figures. Raises ExperimentError if a rank fails."""
+    words = [*map(json.dumps, (SIZES, BROADCASTS, BUCKETS))]
+    printed = asyncio.run(run_torch_ranks("weir.bench.torch_rank", words, {"WEIR_SLOTS": str(_SLOTS)}))
+    measured: dict[str, Any] = json.loads(printed)
+    return measured
 
 
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module. Raises TopologyError where Mininet cannot be had."""
-    measured = asyncio.run(_measured())
+    measured = _measured()
     for size in SIZES:
         mine, theirs = (tuple(measured["taken"][name][str(size)]) for name in ("weir", "gloo"))
         text = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"

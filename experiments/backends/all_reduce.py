@@ -52,29 +52,6 @@ def fabric() -> Topology:
     return Topology("bench", hosts, (Switch("bs1", 1, SLOTS),), links)
 
 
-def torch_environment(topology: Topology, rank: int, control: str, store_port: int) -> dict[str, str]:
-    """Return the variables of a rank in its host that uses PyTorch with both back ends: torchrun's, Gloo's and Weir's.
-
-    Args:
-        topology: Fabric, whose hosts have the ranks in their order.
-        rank: The rank.
-        control: Address of the control service.
-        store_port: TCP port of PyTorch's store at rank 0.
-    """
-    host = topology.hosts[rank]
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": interface(Endpoint(host.name, 0)),
-        "MASTER_ADDR": str(topology.hosts[0].address),
-        "MASTER_PORT": str(store_port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(len(topology.hosts)),
-        "WEIR_CONTROL": control,
-        "WEIR_HOST": host.name,
-    }
-
-
 class _Ranks:
     """The processes of one way to sum, waiting for their turns."""
 

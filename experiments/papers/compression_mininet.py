@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..repetition.compressed_courses import STEPS, TIME
 from ..repetition.paper import Contender, Paper
 from ..repetition.process_courses import process_courses
+from .compression import DESCRIPTION as ARITHMETIC
 
 DESCRIPTION: Final = Paper(
     name="compression-mininet",
     title="Compression that switches sum, among PyTorch processes",
-    published="THC (NSDI 2024), whose homomorphic codes are repeated with other levels; judged as Han et al. "
-    "(HotNets 2024) ask, by time to accuracy beside a 16-bit sum",
-    headline="THC: 1.40 to 1.47 times faster to the same accuracy",
+    published=ARITHMETIC.published,
+    headline=ARITHMETIC.headline,
     system=Contender("packed8", "packed(8), summed in the switch"),
     baselines=(
         Contender("packed15", "packed(15): the 16-bit sum in the switch", strong=True),
@@ -25,12 +24,12 @@ DESCRIPTION: Final = Paper(
         Contender("dgc", "DGC, 1 %, all-gather over Gloo", strong=True),
         Contender("gloo", "float32 over Gloo"),
     ),
-    figures=(TIME, STEPS),
+    figures=ARITHMETIC.figures,
     regime="DistributedDataParallel in processes in Mininet on weir-switch, wall clock; perceptrons of 9,610 (digits) "
     "and 25,450 parameters (5,000 images of MNIST), 8 workers at one switch, 16 samples of each in a step; links of "
     "40 Mbit/s, the rate that two cores carry; learning rates and momentum as in the entry compression",
     run_files=(),
-    seeds=3,
+    seeds=ARITHMETIC.seeds,
     findings="Steps are about those of the arithmetic in the entry compression: the hooks compute what it does. Times "
     "are not: a step takes 20 to 77 ms, of which its bytes at line rate are 1 to 36. The rest is turns of eight "
     "ranks, their relays and the switch on two cores, and packed sums have two exchanges one after the other, of "

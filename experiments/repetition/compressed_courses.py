@@ -13,9 +13,9 @@ favour of the baselines. Nothing overlaps: the models have one bucket of gradien
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -131,11 +131,13 @@ def _power_sizes(workload: Workload) -> list[int]:
     ]
 
 
-def best_course(model: CourseModel, way: Way, seed: int) -> tuple[int | None, float]:
-    """Return the steps to the accuracy at the best learning rate, and that rate.
+@cache
+def best_course(model: CourseModel, name: str, seed: int) -> tuple[int | None, float]:
+    """Return the steps to the accuracy at the best learning rate of a way, by its name in `WAYS`, and that rate.
 
     No steps, but None, if no rate reaches the accuracy within the limit.
     """
+    way = WAYS[name]
     best, best_rate = None, way.faster * _LEARNING[0]
     for rate in (way.faster * each for each in _LEARNING):
         limit = LIMIT if best is None else best - 1
@@ -201,19 +203,20 @@ def courses(paper: Paper) -> Iterator[Sample]:
     for model, workload in zip(MODELS, workloads, strict=True):
         computing = gradient_s(workload)
         codecs = {name: codec_s(workload, way) for name, way in WAYS.items()}
-        course_by_name = {
-            averaging: [best_course(model, way, seed)[0] for seed in range(1, 1 + paper.seeds)]
-            for averaging, way in {way.averaging: way for way in WAYS.values()}.items()
+        found = {
+            averaging: [best_course(model, name, seed)[0] for seed in range(1, 1 + paper.seeds)]
+            for averaging, name in {way.averaging: name for name, way in WAYS.items()}.items()
         }
         for rate in RATES:
             condition = f"{model.workload}, accuracy {model.accuracy:g}, links of {rate}/s"
             for name, way in WAYS.items():
                 step_s = computing + codecs[name] + exchange_s(config, rate, workload, way)
-                yield from _samples(condition, name, step_s, course_by_name[way.averaging])
+                for seed, steps in enumerate(found[way.averaging], 1):
+                    yield from samples(condition, name, seed, steps, (steps or LIMIT) * step_s)
 
 
-def _samples(condition: str, contender: str, step_s: float, found: Sequence[int | None]) -> Iterator[Sample]:
-    for seed, reached in enumerate(found, 1):
-        steps, limited = (LIMIT, True) if reached is None else (reached, False)
-        yield Sample(TIME.name, condition, contender, seed, 1e3 * steps * step_s, limited)
-        yield Sample(STEPS.name, condition, contender, seed, steps, limited)
+def samples(condition: str, contender: str, seed: int, steps: int | None, seconds: float) -> Iterator[Sample]:
+    """Yield the values of a course, of `LIMIT` steps if `steps` is None, that took `seconds`."""
+    limited = steps is None
+    yield Sample(TIME.name, condition, contender, seed, 1e3 * seconds, limited)
+    yield Sample(STEPS.name, condition, contender, seed, steps or LIMIT, limited)

@@ -88,19 +88,25 @@ def congestion(paper: Paper) -> Iterator[Sample]:
                     yield Sample(figure.name, config.name, contender.name, seed, value)
 
 
+def check_mininet_and_gloo(paper: Paper) -> None:
+    """Check that an entry's processes can run here. Raises ExperimentError if Mininet or PyTorch is not here."""
+    from ...topologies.mininet.fabric import obstacle
+
+    if (reason := obstacle()) is not None:
+        raise ExperimentError(f"{paper.name}: needs Mininet: {reason} (weir doctor tells what this machine has)")
+    if find_spec("torch") is None:
+        raise ExperimentError(f"{paper.name}: needs PyTorch, whose Gloo is the baseline: {install_command('torch')}")
+
+
 def all_reduce(paper: Paper) -> Iterator[Sample]:
     """Measure `GOODPUT` of the contenders weir and gloo among processes in Mininet, which take turns.
 
     Raises:
         ExperimentError: Mininet or PyTorch is not here.
     """
-    from ...topologies.mininet.fabric import obstacle
     from ..backends.all_reduce import VALUES, turns
 
-    if (reason := obstacle()) is not None:
-        raise ExperimentError(f"{paper.name}: needs Mininet: {reason} (weir doctor tells what this machine has)")
-    if find_spec("torch") is None:
-        raise ExperimentError(f"{paper.name}: needs PyTorch, whose Gloo is the baseline: {install_command('torch')}")
+    check_mininet_and_gloo(paper)
     for turn, (mine, gloo) in enumerate(turns(paper.seeds), 1):
         assert gloo is not None
         for name, taken_s in (("weir", mine), ("gloo", gloo)):

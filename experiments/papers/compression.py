@@ -40,8 +40,8 @@ DESCRIPTION: Final = Paper(
     "with the number of workers, a packed sum does not. PowerSGD by a ring needs 22 % and 9 % less time than "
     "packed(8) at 40 Mbit/s, and 2.4 times the time at 1 Gbit/s, where its matrix products decide. bfloat16 by an "
     "ideal ring, whose encoding is free here, is 12 % faster than packed(8) on digits at 1 Gbit/s. Rings are at line "
-    "rate, all-gathers decode one code, and sums have all their packets. Runs on different machines differed by 10 to "
-    "50 % at 1 Gbit/s, where processor times of codecs decide. Intervals over seeds do not include that. Settings of "
-    "top-k and DGC were chosen on one of the seeds.",
+    "rate, all-gathers decode one code, and sums have all their packets. Runs on two machines differed by up to 30 % "
+    "at 1 Gbit/s, where processor times of codecs decide. Intervals over seeds do not include that. Settings of top-k "
+    "and DGC were chosen on one of the seeds.",
     measure=courses,
 )

@@ -43,21 +43,22 @@ DESCRIPTION: Final = Paper(
     "quarter of their rows from all labels",
     run_files=(),
     seeds=5,
-    findings="Beside a slow host link `steady` takes longer than AD-PSGD and DiLoCo: with 8 workers by 15 and 18 % "
-    "with data alike, by 9 and 32 % with shards by label (the interval of the 9 % includes 0); with 16 by 25 and 17 "
-    "%, and by 12 and 7 % (the interval of the 7 % includes 0). It takes less time than BSP with sums in switches "
-    "(559 instead of 1,080 ms with 8 workers and data alike, 553 instead of 1,114 with 16), since a tree that moves "
-    "cannot avoid a host's own link. Of the changes against local SGD beside such a link only that of 16 workers with "
-    "shards by label has an interval without 0 (19 % less). The paper's factors over Prague, all-reduce and AD-PSGD "
-    "are 3.7, 3.4 and 1.9. Here, with data alike, NetMax by measured pulls has 1.8, 1.7 and 0.62 with 8 workers and "
-    "2.6, 2.7 and 0.81 with 16, and `steady` has 2.5, 2.4 and 0.87, and 2.5, 2.6 and 0.80: AD-PSGD is faster than "
-    "NetMax, which is the opposite of the paper. NetMax by INT is slower than by measured pulls (1,062 instead of 789 "
-    "ms, 1,369 instead of 543). At times NetMax's search finds no policy for the measured times; the previous policy "
-    "stays then. A tree can avoid a slow link between switches: there BSP on a moving tree, local SGD and DiLoCo are "
-    "faster than `steady` (435, 399 and 306 ms instead of 477 with 8 workers; 488, 415 and 304 instead of 583 with "
-    "16), BSP with intervals that include 0. After a link slows, a worker wastes 0.2 to 0.6 pulls by INT on average, "
-    "and 0.4 to 1.0 by its own measurements. The worst worker of a seed wastes 1.2 to 2.4 and 3.2 to 5.8, so one pull "
-    "is not the limit: telemetry takes up to 30 ms, and a pull over a link that is ten times slower takes 8 ms. Of "
-    "pulls longer than 30 ms a worker wastes at most one by INT, with 8 workers.",
+    findings="With a slow host link `steady` takes longer than AD-PSGD and DiLoCo. With 8 workers it takes 15 and 18 "
+    "% longer with data alike, and 9 and 32 % with shards by label; the interval of the 9 % includes 0. With 16 "
+    "workers it takes 25 and 17 % longer, and 12 and 7 %; the interval of the 7 % includes 0. It takes less time than "
+    "BSP with sums in switches: 559 instead of 1,080 ms with 8 workers and data alike, 553 instead of 1,114 with 16. "
+    "A tree that moves cannot avoid a host's own link. Of the changes against local SGD with such a link, only that "
+    "of 16 workers and shards by label (19 % less) has an interval without 0. The paper's factors over Prague, "
+    "all-reduce and AD-PSGD are 3.7, 3.4 and 1.9. Here, with data alike, NetMax by measured pulls has 1.8, 1.7 and "
+    "0.62 with 8 workers and 2.6, 2.7 and 0.81 with 16. `steady` has 2.5, 2.4 and 0.87, and 2.5, 2.6 and 0.80. "
+    "AD-PSGD is faster than NetMax, which is the opposite of the paper. NetMax by INT is slower than by measured "
+    "pulls (1,062 instead of 789 ms, 1,369 instead of 543). At times NetMax's search finds no policy for the measured "
+    "times; the previous policy stays then. A tree can avoid a slow link between switches. There BSP on a moving "
+    "tree, local SGD and DiLoCo are faster than `steady`: 435, 399 and 306 ms instead of 477 with 8 workers, 488, 415 "
+    "and 304 instead of 583 with 16. The intervals of BSP's changes include 0. After a link slows, a worker wastes "
+    "0.2 to 0.6 pulls by INT on average, and 0.4 to 1.0 by its own measurements. The worst worker of a seed wastes "
+    "1.2 to 2.4 and 3.2 to 5.8, so one pull is not the limit: telemetry takes up to 30 ms, and a pull over a link "
+    "that is ten times slower takes 8 ms. Of pulls longer than 30 ms a worker wastes at most one by INT, with 8 "
+    "workers.",
     measure=times_beside_a_moving_link,
 )

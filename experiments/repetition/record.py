@@ -100,8 +100,8 @@ class ConditionResult:
     """Seeds whose measurement ended at its limit: the mean is a lower bound then."""
     change: Interval | None
     """Relative change of the figure from this baseline to the system, with the 95 % interval by bootstrap over paired
-    seeds; None for the system itself, where a baseline's mean is 0, where the system's measurement was limited, and
-    for a figure that is not compared.
+    seeds. None for the system itself, for a baseline with the mean 0, if the system's measurement was limited, and for
+    a figure that is not compared.
     """
 
 

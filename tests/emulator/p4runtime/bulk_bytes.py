@@ -1,7 +1,7 @@
 """Bytes of every kind for the native parser of large writes, under guarded memory: `python -m
 weir.tests.emulator.p4runtime.bulk_bytes [messages]`. An access outside of its arrays ends the process.
 
-What the parser takes is compared with what protobuf reads.
+The parser's records are compared with protobuf's messages.
 """
 
 from __future__ import annotations

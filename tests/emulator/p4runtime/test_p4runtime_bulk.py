@@ -1,4 +1,4 @@
-"""Large writes: what the bulk path does is what one update at a time does, whatever the message; bytes harm nothing."""
+"""Large writes: the bulk path has the effect of single updates for every message, and no bytes harm it."""
 
 from __future__ import annotations
 

@@ -497,14 +497,14 @@ class ControlService:
         """Yield all workers' reports, from one of them, step by step: everyone's batch sizes. A refusal ends the
         stream.
         """
-        if self._sizes is None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
         if self._asking >= self._limits.streams:
             most = f"{self._asking} workers ask for batch sizes, and no more than {self._limits.streams} may; end jobs"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, most)
         self._asking += 1
         try:
             async for request in requests:
+                if self._sizes is None:  # not sooner: a client of gRPC's asyncio that still writes gets INTERNAL
+                    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
                 if isinstance(request, Malformed):
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
                 self._seating.sweep()  # a job may just have ended

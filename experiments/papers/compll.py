@@ -24,12 +24,13 @@ DESCRIPTION: Final = Paper(
     "codecs of examples/codecs with their default options",
     run_files=(),
     seeds=3,
-    findings="With 64 MiB generated encoders are 13 (onebit) and 10 (TernGrad) times as fast as plain NumPy, TBQ 6, "
-    "DGC 4 and GradDrop 3 times: the paper's 12 holds for one of five. Where NumPy makes few passes of vector "
+    findings="With 64 MiB generated encoders are 12 (onebit) and 10 (TernGrad) times as fast as plain NumPy, DGC 7, "
+    "GradDrop 5 and TBQ 4 times: the paper's 12 holds for two of five. Where NumPy makes few passes of vector "
     "instructions, a single pass can save no more; [results.md](results.md) has the bound of one core, and 256 MiB. "
-    "Beside torch.compile they are 6 (TBQ) to 24 (GradDrop) times as fast, but onebit is not faster: its two sums and "
-    "its packing are loops that PyTorch joins as well. torch.compile does not help sparse encoders, whose selections "
-    "it leaves to PyTorch's operators, and TernGrad, whose random numbers cost most. The texts in CompLL have 15 to "
-    "28 lines each, NumPy's and PyTorch's functions 5 to 18. torch.compile on a GPU is not measured.",
+    "Beside torch.compile they are 3 (TBQ) to 20 (DGC) times as fast, but onebit is not faster: its two sums "
+    "and its packing are loops that PyTorch joins as well. torch.compile does not help sparse encoders, whose "
+    "selections it leaves to PyTorch's operators, and TernGrad, whose random numbers cost most. The texts in "
+    "CompLL have 15 to 28 lines each, NumPy's and PyTorch's functions 5 to 18. The machine was busy, so "
+    "speeds are a third to a half of those on quiet cores. torch.compile on a GPU is not measured.",
     measure=codec_speeds,
 )

@@ -27,10 +27,11 @@ DESCRIPTION: Final = Paper(
     findings="With 64 MiB generated encoders are 12 (onebit) and 10 (TernGrad) times as fast as plain NumPy, DGC 7, "
     "GradDrop 5 and TBQ 4 times: the paper's 12 holds for two of five. Where NumPy makes few passes of vector "
     "instructions, a single pass can save no more; [results.md](results.md) has the bound of one core, and 256 MiB. "
-    "Beside torch.compile they are 3 (TBQ) to 20 (DGC) times as fast, but onebit is not faster: its two sums "
-    "and its packing are loops that PyTorch joins as well. torch.compile does not help sparse encoders, whose "
-    "selections it leaves to PyTorch's operators, and TernGrad, whose random numbers cost most. The texts in "
-    "CompLL have 15 to 28 lines each, NumPy's and PyTorch's functions 5 to 18. The machine was busy, so "
-    "speeds are a third to a half of those on quiet cores. torch.compile on a GPU is not measured.",
+    "Beside torch.compile they are 3 (TBQ) to 20 (DGC) times as fast, but onebit is not faster: its two sums and its "
+    "packing are loops that PyTorch joins as well. torch.compile does not help sparse encoders, whose selections it "
+    "leaves to PyTorch's operators, and TernGrad, whose random numbers cost most. The texts in CompLL have 15 to 28 "
+    "lines each, NumPy's and PyTorch's functions 5 to 18. The machine was busy. Another one with another processor, "
+    "quiet, had 13 (onebit), 10 (TernGrad), 6 (TBQ), 3.6 (DGC) and 2.9 times (GradDrop) NumPy's speed, and 6 to 24 "
+    "times that of torch.compile, but for onebit. torch.compile on a GPU is not measured.",
     measure=codec_speeds,
 )

@@ -38,6 +38,7 @@ from .errors import (
     PeerRestarted,
     TransportError,
     TransportTimeout,
+    Withdrawn,
     WorkerLeft,
     WorkerMissing,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "UdpEndpoint",
     "UdpHost",
     "UdpWorker",
+    "Withdrawn",
     "WorkerCore",
     "WorkerDriver",
     "WorkerLeft",

@@ -76,11 +76,14 @@ class EndpointClosed(HostError):
 
 
 class TransportError(HostError):
-    """Root of errors of messages between two hosts. `peer` is the other one's rank or address."""
+    """Root of errors of messages between two hosts. `peer` is the other one's rank or address, and `connection` the
+    number of the last connection to it that the error is about (`Transport.connection`).
+    """
 
-    def __init__(self, message: str, peer: int = -1, **parts: Any) -> None:
+    def __init__(self, message: str, peer: int = -1, connection: int = 0, **parts: Any) -> None:
         super().__init__(message, **parts)
         self.peer = peer
+        self.connection = connection
 
 
 class InvalidMessage(TransportError):
@@ -101,3 +104,7 @@ class PeerRestarted(PeerLost):
 
 class NotPublished(TransportError):
     """The other host has published nothing under that name."""
+
+
+class Withdrawn(NotPublished):
+    """The other host has withdrawn the value of that name, because it has ended or has no use for it any more."""

@@ -22,6 +22,8 @@ TRANSPORT_NIC: Final = ".transport"
 _PACKET_BYTES: Final = HEADER_BYTES + PAYLOAD_BYTES
 _QUIET_S: Final = 0.1
 """Silence after which a closed end stops answering, since its last acknowledgement may have been lost."""
+_GREETING_S: Final = 0.3
+"""Time for peers without a connection to answer a closing end, which tells them by it that it has closed."""
 _LONGEST_LINGER_S: Final = 1.0
 
 Returned = TypeVar("Returned")
@@ -71,8 +73,11 @@ class UdpTransport:
             self.core.close()
             self._host.notify_all()
         self._host.wake()
-        until, received = time.monotonic() + _LONGEST_LINGER_S, -1
-        while not self._host.ended and received != self.core.counters.received and time.monotonic() < until:
+        began_s, received = time.monotonic(), -1
+        while not self._host.ended and (waited_s := time.monotonic() - began_s) < _LONGEST_LINGER_S:
+            greeting = waited_s < _GREETING_S and not self.core.all_notified
+            if received == self.core.counters.received and not greeting:
+                break
             received = self.core.counters.received
             time.sleep(_QUIET_S)
         self._host.detach(self)

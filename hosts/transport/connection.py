@@ -75,6 +75,8 @@ class Connection:
         self.life = 0
         """Number of earlier connections; answers to requests of an earlier one are not sent."""
         self.owes_ack = self.owes_opened = self.owes_open = False
+        self.is_closed_there = False
+        """True if the peer has closed its end, and has not begun anew since."""
         self._job = plan.job
         self._options = options
         self._opened_epoch = 0  # epoch in the OPEN that still needs an OPENED
@@ -105,6 +107,7 @@ class Connection:
             self.left.add(self.peer_epoch)
             self._end(PeerRestarted(f"transport: peer {self.peer} has begun anew", self.peer))
         self.peer_epoch = epoch
+        self.is_closed_there = False
         self._heard_ns = now_ns
         self.owes_ack = True  # confirms the OPENED, and carries the limit
 
@@ -118,6 +121,7 @@ class Connection:
     def _end(self, error: PeerLost) -> None:
         self.peer_epoch = 0
         self.life += 1
+        error.connection = self.life
         told = [*self.outgoing.waiting, *self.receivers, *self.asked.values()]
         for waiting in told:
             waiting.fail(error)
@@ -207,8 +211,6 @@ class Connection:
             self.owes_open |= not ask
             self._opening.expire()
         out = []
-        if closed:
-            self.owes_open = self.owes_opened = False
         if self.owes_open:
             out.append(self._control(PacketType.OPEN, peer_epoch=0))
         if self.owes_opened:

@@ -22,7 +22,7 @@ from ...errors.values import Checks, shown
 from ...wire.frames import Datagrams
 from ...wire.transport import HEADER_BYTES, VERSION, FrameCheck, PacketFlag, PacketType, extended, heads_of
 from ..array_types import IntArray
-from ..errors import InvalidMessage, NotPublished, PeerLost
+from ..errors import InvalidMessage, NotPublished, PeerLost, Withdrawn
 from .connection import Connection, parse_ack
 from .messages import Head, MessageKind, Value, as_value, encode
 from .options import TransportOptions, TransportPlan
@@ -105,6 +105,7 @@ class TransportCore:
             if address != plan.address
         }
         self._published: dict[str, Published] = {}
+        self._withdrawn = set[str]()
         self._requests: deque[Request] = deque()
         self._takers: deque[Pending[Request]] = deque()
         self._asks = 0
@@ -163,13 +164,30 @@ class TransportCore:
         encode(MessageKind.PULL, b"", self.options.payload_bytes, name=name)
         version = self._published[name].version + 1 if name in self._published else 1
         self._published[name] = Published(version, kept.copy() if isinstance(kept, np.ndarray) else kept)
+        self._withdrawn.discard(name)
         return version
+
+    @property
+    def publishes(self) -> bool:
+        """True if a published value is not withdrawn."""
+        return bool(self._published)
+
+    def withdraw(self, name: str) -> None:
+        """Stop answering pulls of a name with a value: from now on they fail with Withdrawn."""
+        Checks(InvalidMessage, "transport: withdraw").text("name", name)
+        self._published.pop(name, None)
+        self._withdrawn.add(name)
 
     def pull(self, peer: int, name: str) -> Pending[Published]:
         """Read the peer's latest published value, without its program's part; fails with NotPublished. Raises
         InvalidMessage.
         """
         return self._request(peer, MessageKind.PULL, name, b"")
+
+    def connection_number(self, peer: int) -> int:
+        """Return the number of the open connection to a peer, from 1; 0: none is open. Raises InvalidMessage."""
+        connection = self._connection(peer)
+        return connection.life + 1 if connection.peer_epoch else 0
 
     def cancel(self, pending: Pending[Any]) -> None:
         """Cancel a call: its result goes to the next one."""
@@ -181,8 +199,17 @@ class TransportCore:
     # --- driven ---
 
     def close(self) -> None:
-        """Close this end: the next poll notifies the peers."""
+        """Close this end: the next poll notifies the peers. Those without a connection are asked for one by it, because
+        CLOSED is believed only in a packet that names their epoch.
+        """
         self._is_closing = True
+        for connection in self._connections.values():
+            connection.owes_open |= not connection.peer_epoch and not connection.is_closed_there
+
+    @property
+    def all_notified(self) -> bool:
+        """True if `close` has reached all peers that have not closed their ends, as far as they have answered."""
+        return all(each.peer_epoch or each.is_closed_there for each in self._connections.values())
 
     @property
     def deadline_ns(self) -> int | None:
@@ -310,6 +337,7 @@ class TransportCore:
         connection.owes_ack |= bool((heads["flags"] & PacketFlag.ASK).any())
         if (heads["flags"] & PacketFlag.CLOSED).any():
             connection.abort(PeerLost(f"transport: peer {connection.peer} has closed its end", connection.peer))
+            connection.is_closed_there = True
 
     # --- messages ---
 
@@ -336,15 +364,24 @@ class TransportCore:
                         f"transport: peer {connection.peer} has published nothing as {head.name!r}", connection.peer
                     )
                 )
+            elif head.kind is MessageKind.WITHDRAWN:
+                asked.fail(
+                    Withdrawn(
+                        f"transport: peer {connection.peer} has withdrawn {head.name!r}",
+                        connection.peer,
+                        connection.life + 1,
+                    )
+                )
             else:
                 asked.finish(Published(head.version, value) if head.kind is MessageKind.PULLED else value)
 
     def _answer_pull(self, connection: Connection, head: Head) -> None:
         published = self._published.get(head.name)
-        if published is None:
-            self._post(connection, MessageKind.UNKNOWN_NAME, b"", name=head.name, number=head.number)
-        else:
+        if published is not None:
             self._post(connection, MessageKind.PULLED, published.value, number=head.number, version=published.version)
+        else:
+            kind = MessageKind.WITHDRAWN if head.name in self._withdrawn else MessageKind.UNKNOWN_NAME
+            self._post(connection, kind, b"", name=head.name, number=head.number)
 
     def _hand_over(self, pending: Pending[Request], request: Request) -> None:
         self._connection(request.peer).free_inbox(_bytes_of(request.value))

@@ -42,6 +42,7 @@ class MessageKind(IntEnum):
     PULL = 4
     PULLED = 5
     UNKNOWN_NAME = 6
+    WITHDRAWN = 7
 
 
 _KINDS: Final = frozenset(MessageKind)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors.values import Checks, shown
-from ..errors import InvalidMessage, TransportTimeout
+from ..errors import EndpointClosed, InvalidMessage, TransportTimeout
 from .core import Published, Request, TransportCore
 from .pending import Pending
 
@@ -99,6 +100,7 @@ class Transport:
         """`timeout_s`: how long one call may take before it raises TransportTimeout."""
         self.endpoint = endpoint
         self.timeout_s = _checked(timeout_s)
+        self._before_close: list[Callable[[], object]] = []
 
     @property
     def rank(self) -> int:
@@ -183,6 +185,18 @@ class Transport:
         """
         return self.endpoint.call(lambda: self.endpoint.core.publish(name, value))
 
+    @property
+    def publishes(self) -> bool:
+        """True if a published value is not withdrawn."""
+        return self.endpoint.core.publishes
+
+    def withdraw(self, name: str) -> None:
+        """Withdraw the published value of a name, so that pulls of it raise Withdrawn at once.
+
+        A later `publish` replaces it again.
+        """
+        self.endpoint.call(lambda: self.endpoint.core.withdraw(name))
+
     def pull(self, peer: int, name: str) -> Published:
         """Read the latest value that a peer has published, all of it from one version.
 
@@ -192,6 +206,7 @@ class Transport:
 
         Raises:
             NotPublished: The peer has published nothing under this name.
+            Withdrawn: The peer has withdrawn the value, for example because it has ended.
         """
         return self.pull_async(peer, name).wait_or_cancel()
 
@@ -199,8 +214,28 @@ class Transport:
         """Start a `pull` without waiting."""
         return self._start(f"pull {shown(name)} from {shown(peer)}", lambda core: core.pull(peer, name))
 
+    def connection(self, peer: int) -> int:
+        """Return the number of the open connection to a peer, which grows with each new one; 0: none is open."""
+        return self.endpoint.call(lambda: self.endpoint.core.connection_number(peer))
+
+    def before_close(self, function: Callable[[], object]) -> None:
+        """Have a function called once when this rank begins to end: as `close`, or `close` of its communicator, begins.
+
+        Args:
+            function: Uses this transport, which is still open, to tell peers what they are to know.
+        """
+        self._before_close.append(function)
+
+    def begin_close(self) -> None:
+        """Call the functions of `before_close`; `close` does so, too. May be repeated."""
+        functions, self._before_close = self._before_close, []
+        for function in functions:
+            with suppress(EndpointClosed):  # its socket has ended before
+                function()
+
     def close(self) -> None:
         """Notify the peers, and end. May be repeated."""
+        self.begin_close()
         self.endpoint.close()
 
     def __enter__(self) -> Transport:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from weir.hosts.errors import EndpointClosed, NotPublished, PeerLost, PeerRestarted, TransportTimeout
+from weir.hosts.errors import EndpointClosed, NotPublished, PeerLost, PeerRestarted, TransportTimeout, Withdrawn
 from weir.hosts.transport.options import TransportOptions
 from weir.hosts.transport.transport import Transport
 from weir.tests.hosts.drivers.transport_ends import echo, opened
@@ -103,6 +103,58 @@ def test_a_peer_that_closes_ends_what_waits_for_it(pair: tuple[Transport, Transp
         waiting[1].wait()
     with pytest.raises(EndpointClosed):
         other.send(0, b"x")
+
+
+def test_a_peer_without_a_connection_learns_of_the_end_at_once(pair: tuple[Transport, Transport]) -> None:
+    one, other = pair
+    other.close()
+    with pytest.raises(PeerLost) as caught:
+        one.pull(1, "state")
+    assert "closed" in str(caught.value)
+    assert one.connection(1) == 0
+
+
+def test_pulls_of_a_withdrawn_value_fail_until_it_is_published_again(pair: tuple[Transport, Transport]) -> None:
+    one, other = pair
+    assert not other.publishes
+    other.publish("state", b"1")
+    assert other.publishes
+    assert one.pull(1, "state").value == b"1"
+    other.withdraw("state")
+    assert not other.publishes
+    with pytest.raises(Withdrawn) as caught:
+        one.pull(1, "state")
+    assert (caught.value.peer, caught.value.connection) == (1, one.connection(1))
+    other.publish("state", b"2")
+    assert one.pull(1, "state").value == b"2"
+
+
+def test_a_connection_after_the_end_of_the_last_one_has_a_higher_number(port: int) -> None:
+    with opened(0, port) as one:
+        with opened(1, port) as first:
+            first.publish("state", b"1")
+            assert one.pull(1, "state").value == b"1"
+            number = one.connection(1)
+            assert number > 0
+        with pytest.raises(PeerLost) as caught:
+            one.pull(1, "state")
+        assert number <= caught.value.connection
+        with opened(1, port) as second:
+            second.publish("state", b"2")
+            assert one.pull(1, "state").value == b"2"
+            assert one.connection(1) > caught.value.connection
+
+
+def test_functions_run_once_before_the_end(pair: tuple[Transport, Transport]) -> None:
+    one, other = pair
+    other.publish("state", b"1")
+    other.before_close(lambda: other.withdraw("state"))
+    other.begin_close()
+    with pytest.raises(Withdrawn):
+        one.pull(1, "state")
+    other.publish("state", b"2")
+    other.close()
+    other.begin_close()
 
 
 def test_a_peer_that_begins_anew_is_told_of_and_can_be_sent_to(port: int) -> None:

@@ -415,12 +415,14 @@ class Resumed(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ("reason", "calls")
+    __slots__ = ("reason", "calls", "rounds")
     REASON_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     reason: str
     calls: int
-    def __init__(self, reason: _Optional[str] = ..., calls: _Optional[int] = ...) -> None: ...
+    rounds: int
+    def __init__(self, reason: _Optional[str] = ..., calls: _Optional[int] = ..., rounds: _Optional[int] = ...) -> None: ...
 
 class ToHost(_message.Message):
     __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures", "ask_calls", "call_report", "traffic_class")

@@ -246,6 +246,9 @@ class Seating:
                 if message.leave.HasField("calls"):
                     seat.calls = message.leave.calls
                     seats.round_trip_ns = seats.round_trip_ns or controller.jobs[job].plan.round_trip_ns
+                if message.leave.HasField("rounds"):
+                    check_rounds("leave", message.leave.rounds)
+                    seat.rounds_held = message.leave.rounds
                 self._leave(seats, seat, printable(message.leave.reason))
             case "calls" if seat.rank is not None:
                 self._compare(seats, seat, seat.rank, message.calls)
@@ -313,9 +316,7 @@ class Seating:
         return None if seat is None else seat.token
 
     def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
-        """Handle a departure. A finished host stays until all are: it may hold rounds that others lack. A failed one is
-        lost.
-        """
+        """Handle a departure. A finished host stays while it may hold rounds that others lack. A failed one is lost."""
         if reason:
             self._fail(seats, seat, reason)
             if seat.stream is not None:
@@ -392,6 +393,7 @@ class Seating:
             self._start(seats, now_ns)
             reason = self.waits_for(job, now_ns)
             self._send_departures(seats)
+            self._release(seats)
             self._report_calls(seats)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
@@ -407,6 +409,21 @@ class Seating:
                     seat.send(message)
             for seat in new:
                 seat.departure_told = True
+
+    def _release(self, seats: JobSeats) -> None:
+        """End the job for workers that have left, once the others have all rounds that these may hold."""
+        running = self._controller.jobs.get(seats.job)
+        if running is None:
+            return
+        others = [seats.seats[host] for host in running.active if host not in running.left]
+        for seat in seats.departed():
+            held = seat.rounds_held
+            if held is None or seat.last is not None:
+                continue
+            if all(other.rounds >= held for other in others if other is not seat and other.last is None):
+                reason = f"{seat} has left, and the others have its sums"
+                seat.finish(pb.ToHost(ended=pb.Ended(job=seats.job, reason=reason)))
+                self.hang_up(seats, seat)
 
     def _departures(self, seats: JobSeats, departed: Iterable[Seat]) -> pb.ToHost:
         topology = self._controller.topology

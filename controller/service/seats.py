@@ -40,6 +40,8 @@ class Seat:
     """True if the host is done with the job, and stays only for the others."""
     calls: int | None = None
     """Sums that the host had requested when it left in good order; None if it has not left, or did not say."""
+    rounds_held: int | None = None
+    """Rounds of these sums: the host may go once all others have them. None: it stays until the job ends."""
     departure_told: bool = False
     """True if the other hosts have been notified of its departure."""
     rounds: int = 0

@@ -155,10 +155,16 @@ class Membership:
         self.communicator.close("" if error is None else described(error))
 
     def _leave(self, reason: str) -> None:
-        """Leave the job: without a reason the rank waits until the others leave, with one it is lost at once."""
+        """Leave the job: with a reason the rank is lost at once. Without one it waits until the others have its sums;
+        or, if it has published values, until they leave.
+        """
         try:
+            publishes = False
+            if self._transport is not None:
+                self._transport.begin_close()
+                publishes = self._transport.publishes
             for stream in self._streams:
-                stream.leave(reason)
+                stream.leave(reason, stays=publishes)
             if not reason:
                 until = time.monotonic() + self._linger_s
                 for stream, worker in zip(self._streams, self._workers, strict=True):

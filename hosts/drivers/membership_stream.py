@@ -173,11 +173,18 @@ class MembershipStream:
             return reports.compare(lambda: self._outbox.put(reports.own(endpoint, asks=True)))
         return reports.text
 
-    def leave(self, reason: str = "") -> None:
-        """Leave the job in good order; or, with a reason, as a rank that has failed. The stream stays open."""
+    def leave(self, reason: str = "", *, stays: bool = False) -> None:
+        """Leave the job in good order; or, with a reason, as a rank that has failed. The stream stays open.
+
+        Args:
+            reason: Failure of this rank; "": it leaves in good order.
+            stays: The host has more than sums for the others, so the job does not end for it as soon as they have them.
+        """
         leave = pb.Leave(reason=reason)
         if self.endpoint is not None and isinstance(self.endpoint.core, WorkerCore):
             leave.calls = self.endpoint.core.submitted
+            if not reason and not stays:
+                leave.rounds = self.endpoint.core.rounds_submitted
         with self.changed:
             self._send_report(self._progress.rest())
         self._leave = pb.FromHost(leave=leave)

@@ -221,6 +221,11 @@ class WorkerCore(Classified[WorkerPlan]):
         return self._stream.base - self._options.first_round
 
     @property
+    def rounds_submitted(self) -> int:
+        """Number of rounds, from the job's first on, of all submitted tensors."""
+        return self._stream.end - self._options.first_round
+
+    @property
     def idle(self) -> bool:
         """True if every submitted tensor is summed."""
         return self._stream.base == self._stream.end

@@ -83,6 +83,34 @@ async def test_a_reconnected_worker_gets_earlier_departures_again(service: Servi
     assert read_departures(await again.hear("departures")) == (departed(0, 3),)
 
 
+async def test_a_worker_that_left_goes_once_the_others_have_its_rounds(service: ServiceRig) -> None:
+    _, hosts = await started(service, pb.ABORT)
+    await hosts[0].say(leave=pb.Leave(calls=3, rounds=7))
+    await hosts[1].say(heartbeat=pb.Heartbeat(rounds=7))
+    await hosts[1].hear("departures")
+    await hosts[1].say(leave=pb.Leave(calls=3, rounds=7))
+    await hosts[2].say(heartbeat=pb.Heartbeat(rounds=6))
+    assert len(read_departures(await hosts[2].hear("departures"))) >= 1
+    [jobs] = service.service._seating.jobs.values()
+    seats = [*jobs.seats.values()]
+    assert [seat.last for seat in seats[:3]] == [None] * 3
+    await hosts[2].say(heartbeat=pb.Heartbeat(rounds=7))
+    for rank in (0, 1):
+        assert f"rank {rank} ({WORKERS[rank]}) has left" in (await hosts[rank].hear("ended")).reason
+        assert await hosts[rank].end() == (grpc.StatusCode.OK, "")
+    assert seats[2].last is None
+    await hosts[2].say(leave=pb.Leave(calls=9, rounds=20))
+    assert (await hosts[2].hear("ended")).reason == "all workers have left"
+
+
+async def test_a_worker_without_sums_goes_at_once_and_the_others_learn_of_it(service: ServiceRig) -> None:
+    _, hosts = await started(service, pb.ABORT)
+    await hosts[0].say(leave=pb.Leave(calls=0, rounds=0))
+    await hosts[0].hear("ended")
+    for host in hosts[1:]:
+        assert read_departures(await host.hear("departures")) == (departed(0, 0),)
+
+
 async def test_a_parameter_server_is_told_of_no_departure(service: ServiceRig) -> None:
     _, hosts = await started(service, pb.ABORT, server="h4")
     await hosts[0].say(leave=pb.Leave(calls=3))

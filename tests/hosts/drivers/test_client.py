@@ -556,7 +556,7 @@ def test_a_regular_end_raises_nothing_after_a_departure(service: StandIn, server
     outcome = in_background(work)
     stand = service.stand()
     stand.tell(JOINED, to_host(PLAN), departures(final=True))
-    assert stand.hear("leave") == pb.Leave(calls=1)
+    assert stand.hear("leave") == pb.Leave(calls=1, rounds=4)
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
     assert outcome.result(ANSWER_S) == 1.0
 
@@ -602,7 +602,7 @@ def test_a_worker_that_leaves_with_pending_calls_has_failed(service: StandIn) ->
     outcome = in_background(work)
     stand = service.stand()
     stand.tell(JOINED, to_host(PLAN))
-    assert stand.hear("leave") == pb.Leave(calls=1)
+    assert stand.hear("leave") == pb.Leave(calls=1, rounds=4)
     assert stand.hear("leave").reason
     stand.tell(None)
     outcome.result(ANSWER_S)

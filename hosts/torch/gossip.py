@@ -4,9 +4,10 @@
 
     every rank     publish weights ─ begin a pull ─ compute a step ─ end the pull: x ← x − c_im · (before − x_m) ─ …
     lowest rank    pulls all ranks' measured times ─▶ policy ─▶ publishes it; the others pull it
+    as it ends     withdraw all that is published: a pull tells the others at once that the rank has ended
 
 Both sides of the move are weights from before the step, so that a pull never undoes a rank's own step. No call is
-collective: a rank waits for the one pull that it has begun, and goes on without ranks that are lost.
+collective: a rank waits for the one pull that it has begun, and goes on without ranks that have ended or are lost.
 
 Source of the scheme: Zhou et al., "Communication-efficient Decentralized Machine Learning over Heterogeneous Networks"
 (NetMax, ICDE 2021).
@@ -15,10 +16,10 @@ Source of the scheme: Zhou et al., "Communication-efficient Decentralized Machin
 from __future__ import annotations
 
 import logging
-import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,7 +27,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import InvalidPlan, InvalidTensor, NotPublished, PeerLost, PeerRestarted, TransportError
+from ...errors.values import Checks
+from ..errors import (
+    EndpointClosed,
+    InvalidPlan,
+    InvalidTensor,
+    NotPublished,
+    PeerLost,
+    PeerRestarted,
+    TransportError,
+    Withdrawn,
+)
 from ..transport.core import Published
 from ..transport.transport import Transport, TransportCall
 
@@ -42,10 +53,23 @@ _TIMES: Final = "gossip times"
 _POLICY: Final = "gossip policy"
 _KEEP: Final = 0.5
 """Weight of the old value in moving averages of times."""
-_averagers: Final = WeakKeyDictionary[Transport, int]()
-"""Number of averagers that a transport has had. Each publishes by names of its own, so that models never mix."""
+_LONGEST_PERIOD: Final = 1_000_000
+"""Largest period: more steps between two exchanges are no gossip, but a mistake."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """State that the averagers of one transport share."""
+
+    averagers: int = 0
+    """Number of averagers so far. Each publishes by names of its own, so that models never mix."""
+    gone: dict[int, int] = field(default_factory=dict)
+    """Ranks that have closed their transport or do not answer, each with the number of its last connection."""
+
+
+_shared: Final = WeakKeyDictionary[Transport, _Shared]()
 
 
 class _Pull(NamedTuple):
@@ -58,14 +82,21 @@ class _Pull(NamedTuple):
     began_s: float
 
 
+class _Question(NamedTuple):
+    """A pull of another rank's times or policy, which is not waited for."""
+
+    peer: int
+    call: TransportCall[Published]
+
+
 class GossipAverager:
     """Averager of one model, for `torch.distributed.optim.PostLocalSGDOptimizer`.
 
     Attributes:
-        step: Number of calls of `average_parameters`, as PyTorch's averagers count them in checkpoints.
-        pulls: Number of pulls that came.
-        missed: Number of pulls that failed, because a rank was lost or had published nothing yet.
-        lost: Ranks that do not answer any more.
+        pulls: Number of pulls whose weights were averaged.
+        missed: Number of pulls that failed, because a rank has ended, was lost or had published nothing yet, or because
+            the number of parameters has changed meanwhile.
+        nonfinite: Number of pulls that brought a NaN or an infinity, and so were not averaged.
         version: Version of the policy in force; 0: all others alike, with pull weight 0.5.
     """
 
@@ -84,46 +115,84 @@ class GossipAverager:
         Args:
             transport: Messages to the job's other workers, such as `weir.join().transport`.
             compute: Way to compute a policy; the lowest living rank uses it.
-            period: Steps from one pull to the next.
-            policy_period: Pulls from one look at all ranks' times to the next.
+            period: Steps from one pull to the next, at most 1,000,000.
+            policy_period: Pulls from one look at all ranks' times to the next, at most 1,000,000.
             seed: Of the draws of ranks.
             clock: Time in s.
 
         Raises:
-            InvalidPlan: A period is not an integer of at least 1, the seed not one of at least 0, or the job has one
+            InvalidPlan: A period is not an integer in 1…1,000,000, the seed not one of at least 0, or the job has one
                 worker.
         """
-        for name, value, least in (("period", period, 1), ("policy_period", policy_period, 1), ("seed", seed, 0)):
-            try:
-                allowed = operator.index(value) >= least
-            except TypeError:
-                allowed = False
-            if not allowed:
-                raise InvalidPlan(f"must be an integer of at least {least}, got {value!r}", place=name, value=value)
+        checks = Checks(InvalidPlan, "gossip")
+        period = checks.integer("period", period, 1, _LONGEST_PERIOD)
+        policy_period = checks.integer("policy_period", policy_period, 1, _LONGEST_PERIOD)
+        seed = checks.integer("seed", seed)
         self._transport, self._compute, self._clock = transport, compute, clock
         self._rank, self._ranks = transport.rank, transport.size
         if self._ranks < 2:
             raise InvalidPlan("gossip needs two workers or more; the job has 1", place="workers", value=self._ranks)
-        number = _averagers[transport] = _averagers.get(transport, 0) + 1
+        shared = _shared.setdefault(transport, _Shared())
+        shared.averagers += 1
         self._weights_name, self._times_name, self._policy_name = (
-            f"{name} {number}" for name in (_WEIGHTS, _TIMES, _POLICY)
+            f"{name} {shared.averagers}" for name in (_WEIGHTS, _TIMES, _POLICY)
         )
+        self._gone = shared.gone
+        self._ended: dict[int, int] = {}
+        """Ranks whose averager has ended, each with the number of its last connection."""
         self._period, self._policy_period = period, policy_period
         self._chances = np.random.default_rng((seed, self._rank))
         self._probabilities = np.full((self._ranks, self._ranks), 1 / (self._ranks - 1))
         np.fill_diagonal(self._probabilities, 0)
         self._pull_weights = np.full((self._ranks, self._ranks), 0.5)
-        self.step, self.pulls, self.missed, self.version = 0, 0, 0, 0
-        self.lost = set[int]()
+        self._step = 0
+        self.pulls, self.missed, self.nonfinite, self.version = 0, 0, 0, 0
+        self._equals = set[int]()
+        """Ranks that had as many parameters as this one, so that another number now is no other model's."""
+        self._warned = set[tuple[int, str]]()
+        """Ranks and faults of theirs that a warning was logged about."""
         self._times = np.full(self._ranks, np.nan)
         """Measured times of this rank's iterations by the rank it pulled from; its own place: of computing."""
         self._pull: _Pull | None = None
         self._ended_s: float | None = None
-        self._rows: dict[int, TransportCall[Published]] = {}
-        self._news: tuple[int, TransportCall[Published]] | None = None
-        """A look for a newer policy: the rank asked, and the call."""
+        self._rows: dict[int, _Question] = {}
+        self._news: _Question | None = None
+        """A look for a newer policy."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weir gossip")
         self._computing: Future[tuple[list[int], tuple[Matrix, Matrix]]] | None = None
+        self._newest = 0
+        """Highest version that ranks have reported: one that leads after a restart begins above it."""
+        self._has_ended = False
+        transport.before_close(self.end)
+
+    @property
+    def step(self) -> int:
+        """Number of calls of `average_parameters`, as PyTorch's averagers count them in checkpoints."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        """Set the number from a checkpoint: a pull under way belongs to the weights before it, and is dropped."""
+        self._step, self._pull, self._ended_s = step, None, None
+
+    @property
+    def lost(self) -> set[int]:
+        """Ranks that have ended, or do not answer any more."""
+        return {*self._ended, *self._gone}
+
+    def end(self) -> None:
+        """Tell the other ranks that this one has ended, so that they stop pulling from it. May be repeated.
+
+        The end of the communicator or of the transport does so for all averagers.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        for name in (self._weights_name, self._times_name, self._policy_name):
+            self._transport.withdraw(name)
+        if 0 < self._step < self._period:
+            _log.warning("gossip: %d steps and no exchange, because the period is %d", self._step, self._period)
 
     def average_parameters(self, params: Iterable[Any]) -> None:
         """Move the parameters towards those of the rank that this one has pulled from, and begin the next pull.
@@ -133,20 +202,24 @@ class GossipAverager:
                 stay as they are.
 
         Raises:
-            InvalidTensor: Another rank's model has another number of parameters, or this one's has changed.
+            InvalidTensor: Another rank's model has another number of parameters.
+            EndpointClosed: This averager, its transport or its communicator has ended.
         """
-        self.step += 1
-        if self.step % self._period:
+        if self._has_ended:
+            raise EndpointClosed("gossip has ended; wrap the optimiser again in a new job")
+        self._step += 1
+        if self._step % self._period:
             return
+        self._welcome_back()
         tensors = list(_averaged(params))
         now_s = self._clock()
         if self._ended_s is not None:
             self._observe(self._rank, now_s - self._ended_s)
         weights = _flat(tensors)
         if self._pull is not None and (pulled := self._end(self._pull, weights.size)) is not None:
-            weights -= weights.dtype.type(self._pull_weights[self._rank, self._pull.peer]) * (
-                self._pull.before - pulled
-            )
+            pull_weight = weights.dtype.type(self._pull_weights[self._rank, self._pull.peer])
+            with np.errstate(over="ignore", invalid="ignore"):  # this rank's own weights may be infinite
+                weights -= pull_weight * (self._pull.before - pulled)
             _write(weights, tensors)
         self._transport.publish(self._weights_name, weights)
         self._update_policy()
@@ -165,7 +238,7 @@ class GossipAverager:
                 self._pull = _Pull(peer, call, weights, self._clock())
 
     def _end(self, pull: _Pull, size: int) -> Weights | None:
-        """Return the weights that a pull has brought; None if it has failed."""
+        """Return the weights that a pull has brought; None if there are none to average with."""
         published = self._result(pull.peer, pull.call)
         if published is None:
             self.missed += 1
@@ -173,33 +246,60 @@ class GossipAverager:
         self._observe(pull.peer, self._clock() - pull.began_s)
         weights: Weights = published.value
         if pull.before.size != size:
-            raise InvalidTensor(
-                f"rank {self._rank} had {pull.before.size} parameters and now has {size}; all steps have the same",
-                place="gossip",
-                value=size,
-            )
-        if weights.shape != (size,):
-            raise InvalidTensor(
-                f"rank {pull.peer} has {weights.size} parameters and rank {self._rank} has {size}; all ranks train one "
-                "model",
-                place="gossip",
-                value=weights.size,
-            )
+            self._equals.update(range(self._ranks))
+        if weights.shape != (size,) or pull.before.size != size:
+            self._check_size(pull.peer, weights.size, size)
+            self.missed += 1
+            return None
+        self._equals.add(pull.peer)
+        if not np.isfinite(weights).all():
+            self.nonfinite += 1
+            self._warn_once(pull.peer, "has weights that are not finite; they are not averaged")
+            return None
         self.pulls += 1
         return weights
 
+    def _check_size(self, peer: int, theirs: int, mine: int) -> None:
+        """Refuse a model of another size, unless sizes may differ for a while because parameters were added."""
+        if peer not in self._equals:
+            raise InvalidTensor(
+                f"rank {peer} has {theirs} parameters and rank {self._rank} has {mine}; all ranks train one model",
+                place="gossip",
+                value=theirs,
+            )
+        if theirs != mine:
+            self._warn_once(peer, f"has {theirs} parameters and this one {mine}; averaged again once both have as many")
+
+    def _warn_once(self, peer: int, fault: str) -> None:
+        if (peer, fault) not in self._warned:
+            self._warned.add((peer, fault))
+            _log.warning("gossip: rank %d %s", peer, fault)
+
     def _result(self, peer: int, call: TransportCall[Published]) -> Published | None:
-        """Wait for a call; None if it fails, where a peer that is gone counts as lost."""
+        """Wait for a call; None if it fails, where a peer that has ended or is gone counts as lost."""
         try:
             return call.wait_or_cancel()
+        except Withdrawn as error:
+            self._lose(self._ended, error, "has ended")
         except (PeerRestarted, NotPublished):
-            return None
-        except PeerLost:
-            self.lost.add(peer)
-            _log.warning("gossip goes on without rank %d, which is lost", peer)
+            pass
+        except PeerLost as error:
+            self._lose(self._gone, error, "has closed its end, or does not answer")
         except TransportError as error:
             _log.warning("gossip: a pull from rank %d failed: %s", peer, error)
         return None
+
+    def _lose(self, where: dict[int, int], error: TransportError, why: str) -> None:
+        if error.peer not in self.lost:
+            _log.warning("gossip goes on without rank %d, which %s", error.peer, why)
+        where[error.peer] = error.connection
+
+    def _welcome_back(self) -> None:
+        """Count ranks as living again that have made a new connection to this one since they were lost."""
+        for lost in (self._ended, self._gone):
+            for peer in [peer for peer, last in lost.items() if self._transport.connection(peer) > last]:
+                del lost[peer]
+                _log.warning("gossip goes on with rank %d, which is back", peer)
 
     def _observe(self, peer: int, seconds: float) -> None:
         before = self._times[peer]
@@ -209,25 +309,29 @@ class GossipAverager:
 
     def _update_policy(self) -> None:
         """Do this call's part of agreeing on a policy; waits for nobody."""
-        leader = min(set(range(self._ranks)) - self.lost)
-        if self.step // self._period % self._policy_period == 0:
-            self._transport.publish(self._times_name, self._times)
+        living = sorted(set(range(self._ranks)) - self.lost)
+        leader = living[0]
+        if self._step // self._period % self._policy_period == 0:
+            self._transport.publish(self._times_name, np.append(self._times, self.version))
             if leader == self._rank and not self._rows and self._computing is None:
-                others = sorted(set(range(self._ranks)) - self.lost - {self._rank})
-                self._rows = {peer: self._transport.pull_async(peer, self._times_name) for peer in others}
+                self._rows = {peer: self._ask(peer, self._times_name) for peer in living[1:]}
             elif leader != self._rank and self._news is None:
-                self._news = leader, self._transport.pull_async(leader, self._policy_name)
-        if self._news is not None and self._news[1].done():
+                self._news = self._ask(leader, self._policy_name)
+        if self._news is not None and self._news.call.done():
             news, self._news = self._result(*self._news), None
             if news is not None:
                 self._apply_update(news.value)
-        if self._rows and all(call.done() for call in self._rows.values()):
-            rows = {peer: self._result(peer, call) for peer, call in self._rows.items()}
+        if self._rows and all(row.call.done() for row in self._rows.values()):
+            rows = {peer: self._result(*row) for peer, row in self._rows.items()}
             self._rows = {}
             known = {peer: row.value for peer, row in rows.items() if row is not None}
-            self._start_computing({**known, self._rank: self._times.copy()})
+            self._newest = max([self._newest, *(int(row[-1]) for row in known.values())])
+            self._start_computing({**{peer: row[:-1] for peer, row in known.items()}, self._rank: self._times.copy()})
         if self._computing is not None and self._computing.done():
             self._publish_policy(self._computing)
+
+    def _ask(self, peer: int, name: str) -> _Question:
+        return _Question(peer, self._transport.pull_async(peer, name))
 
     def _start_computing(self, rows: Mapping[int, Matrix]) -> None:
         """Compute a policy for the living ranks, in the thread; a slow one may have published no times yet."""
@@ -246,7 +350,7 @@ class GossipAverager:
         try:
             ranks, parts = computing.result()
             policy = np.zeros((3, self._ranks, self._ranks))
-            policy[0, 0, 0] = self.version + 1
+            policy[0, 0, 0] = max(self._newest, self.version) + 1
             for place, part in enumerate(parts, 1):
                 policy[place][np.ix_(ranks, ranks)] = part
         except Exception as error:  # noqa: BLE001 (a user's policy raises what it likes; the last one stays in force)

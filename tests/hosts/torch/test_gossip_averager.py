@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.controller.gossip.policies import POLICIES
-from weir.hosts.errors import InvalidPlan, InvalidTensor, NotPublished, PeerLost
+from weir.hosts.errors import EndpointClosed, InvalidPlan, InvalidTensor, NotPublished, PeerLost, Withdrawn
 from weir.hosts.transport.core import Published
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
@@ -33,7 +33,10 @@ class Board:
         self.now_s = 0.0
         self.seconds = np.full((ranks, ranks), 0.01)
         self.values: dict[tuple[int, str], tuple[int, Any]] = {}
+        self.withdrawn = set[tuple[int, str]]()
         self.lost = set[int]()
+        self.starts = [1] * ranks
+        """Number of each rank's connection to the others, which grows when it begins again."""
 
 
 class Call:
@@ -41,7 +44,7 @@ class Call:
         self._answer, self._due_s, self._board = answer, board.now_s + seconds, board
         try:
             self._value: Published | Exception = answer()
-        except (PeerLost, NotPublished) as error:
+        except (PeerLost, NotPublished) as error:  # Withdrawn too
             self._value = error
 
     def done(self) -> bool:
@@ -59,16 +62,28 @@ class BoardTransport:
 
     def __init__(self, board: Board, rank: int) -> None:
         self.board, self.rank, self.size = board, rank, board.ranks
+        self.farewells: list[Callable[[], object]] = []
 
     def publish(self, name: str, value: Any) -> int:
         version = self.board.values.get((self.rank, name), (0, None))[0] + 1
         self.board.values[self.rank, name] = version, np.array(value)
         return version
 
+    def withdraw(self, name: str) -> None:
+        self.board.withdrawn.add((self.rank, name))
+
+    def before_close(self, function: Callable[[], object]) -> None:
+        self.farewells.append(function)
+
+    def connection(self, peer: int) -> int:
+        return 0 if peer in self.board.lost else self.board.starts[peer]
+
     def pull_async(self, peer: int, name: str) -> Call:
         def answer() -> Published:
             if peer in self.board.lost:
-                raise PeerLost(f"peer {peer} is lost", peer)
+                raise PeerLost(f"peer {peer} is lost", peer, self.board.starts[peer])
+            if (peer, name) in self.board.withdrawn:
+                raise Withdrawn(f"{peer} has withdrawn {name}", peer, self.board.starts[peer])
             if (peer, name) not in self.board.values:
                 raise NotPublished(f"{peer} has no {name}")
             version, value = self.board.values[peer, name]
@@ -218,14 +233,136 @@ def test_models_of_other_sizes_are_refused() -> None:
         scene.turn()
 
 
-def test_a_model_that_changes_its_size_is_refused() -> None:
+def test_parameters_added_later_are_averaged_once_both_ranks_have_them(caplog: pytest.LogCaptureFixture) -> None:
     import torch
 
     scene = Scene(2)
-    scene.turn()
-    scene.models[1] = torch.nn.Parameter(torch.zeros(7))
-    with raises(InvalidTensor, value=7):
-        scene.averagers[1].average_parameters([scene.models[1]])
+    for _ in range(3):
+        scene.turn()
+    added = [torch.nn.Parameter(torch.full((2,), float(rank))) for rank in range(2)]
+    averagers = scene.averagers
+
+    def step(rank: int, *more: torch.nn.Parameter) -> int:
+        before = averagers[rank].pulls
+        averagers[rank].average_parameters([{"params": [scene.models[rank]]}, {"params": list(more)}])
+        return averagers[rank].pulls - before
+
+    assert [step(0, added[0]), step(1), step(0, added[0]), step(1)] == [0, 1, 0, 0]  # rank 1 has not added them yet
+    assert [message for message in caplog.messages if "7 parameters" in message] == [
+        "gossip: rank 0 has 7 parameters and this one 5; averaged again once both have as many"
+    ]
+    for rank in (1, 0, 1):
+        step(rank, added[rank])
+    before = np.ptp([each.detach().numpy() for each in added], axis=0).max()
+    assert [step(0, added[0]), step(1, added[1])] == [1, 1]
+    assert np.ptp([each.detach().numpy() for each in added], axis=0).max() < before
+
+
+def test_weights_that_are_not_finite_are_not_averaged_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    import torch
+
+    scene = Scene(4)
+    for value in (np.nan, np.inf):
+        with torch.no_grad():
+            scene.models[1][2] = value
+        for _ in range(10):
+            scene.turn()
+        for rank in (0, 2, 3):
+            assert torch.isfinite(scene.models[rank]).all()
+    averagers = [scene.averagers[rank] for rank in (0, 2, 3)]
+    assert all(each.nonfinite > 0 and each.pulls > 0 for each in averagers)
+    assert all(each.pulls + each.missed + each.nonfinite == 19 for each in averagers)
+    assert [message for message in caplog.messages if "finite" in message] == [
+        "gossip: rank 1 has weights that are not finite; they are not averaged"
+    ] * 3
+
+
+def test_a_rank_that_ends_is_drawn_no_more_and_another_one_leads(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(4, policy_period=3)
+    for _ in range(10):
+        scene.turn()
+        scene.settle()
+    versions = scene.averagers[1].version
+    ended = scene.averagers.pop(0)
+    ended.end()
+    ended.end()
+    with pytest.raises(EndpointClosed):
+        ended.average_parameters([scene.models[0]])
+    missed = [averager.missed for averager in scene.averagers]
+    for _ in range(30):
+        for averager, model in zip(scene.averagers, scene.models[1:], strict=True):
+            scene.board.now_s += 0.001
+            averager.average_parameters([model])
+            averager._thread.submit(int).result()
+    assert [averager.lost for averager in scene.averagers] == [{0}] * 3
+    assert all(averager.missed - before <= 1 for averager, before in zip(scene.averagers, missed, strict=True))
+    assert all(averager.version > versions + 2 for averager in scene.averagers)
+    assert sum("rank 0, which has ended" in message for message in caplog.messages) == 3
+
+
+def test_all_averagers_end_with_their_transport_and_the_last_rank_goes_on_alone() -> None:
+    scene = Scene(3, policy_period=2)
+    for _ in range(5):
+        scene.turn()
+        scene.settle()
+    for averager in scene.averagers[:2]:  # two at once, with pulls of each other in flight
+        for farewell in averager._transport.farewells:  # type: ignore[attr-defined]
+            farewell()
+    last = scene.averagers[2]
+    for _ in range(10):
+        last.average_parameters([scene.models[2]])
+    pulls, missed = last.pulls, last.missed
+    for _ in range(10):
+        last.average_parameters([scene.models[2]])
+    assert last.lost == {0, 1}
+    assert (last.pulls, last.missed) == (pulls, missed)
+
+
+def test_a_rank_that_comes_back_is_drawn_again_and_leads_with_a_newer_version() -> None:
+    from weir.hosts.torch.gossip import GossipAverager
+
+    scene = Scene(3, policy_period=2)
+    board = scene.board
+    for number in range(60):
+        if number == 20:
+            board.lost.add(0)
+        if number == 40:
+            assert all(averager.lost == {0} for averager in scene.averagers[1:])
+            version = scene.averagers[1].version
+            board.lost.clear()
+            board.starts[0] += 1
+            board.values = {key: value for key, value in board.values.items() if key[0] != 0}
+            transport: Any = BoardTransport(board, 0)
+            scene.averagers[0] = GossipAverager(transport, uniform, clock=lambda: board.now_s, policy_period=2)
+        scene.turn()
+        scene.settle()
+    assert all(averager.lost == set() for averager in scene.averagers)
+    assert min(averager.version for averager in scene.averagers) > version
+    assert (scene.averagers[1]._probabilities[:, 0] > 0).any()
+    assert np.ptp(scene.values(), axis=0).max() < 1e-3
+
+
+def test_a_checkpoint_drops_the_pull_of_the_weights_before_it() -> None:
+    import torch
+
+    scene = Scene(2)
+    for _ in range(3):
+        scene.turn()
+    with torch.no_grad():
+        scene.models[0].copy_(torch.full((5,), 100.0))
+    scene.averagers[0].step = 40  # as PostLocalSGDOptimizer.load_state_dict does
+    scene.averagers[0].average_parameters([scene.models[0]])
+    assert scene.models[0].tolist() == [100.0] * 5
+    assert scene.averagers[0].step == 41
+
+
+def test_a_period_longer_than_the_training_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(2, period=50)
+    for _ in range(3):
+        scene.turn()
+    for averager in scene.averagers:
+        averager.end()
+    assert caplog.messages == ["gossip: 3 steps and no exchange, because the period is 50"] * 2
 
 
 @pytest.mark.parametrize(
@@ -288,12 +425,21 @@ def test_a_policy_of_another_size_leaves_the_last_one_in_force() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
-    [("period", 0), ("period", 1.5), ("period", "2"), ("policy_period", -1), ("seed", -1), ("seed", "x")],
+    ("name", "value"),
+    [
+        ("period", 0),
+        ("period", 1.5),
+        ("period", "2"),
+        ("period", 1_000_001),
+        ("policy_period", -1),
+        ("policy_period", 10**30),
+        ("seed", -1),
+        ("seed", "x"),
+    ],
 )
-def test_options_out_of_range_are_refused(place: str, value: Any) -> None:
-    with raises(InvalidPlan, place=place, value=value):
-        Scene(2, **{place: value})
+def test_options_out_of_range_are_refused(name: str, value: Any) -> None:
+    with raises(InvalidPlan, place="gossip", value=value):
+        Scene(2, **{name: value})
 
 
 def test_jobs_of_one_worker_are_refused() -> None:
@@ -316,3 +462,48 @@ def test_the_example_learns_without_an_all_reduce_of_gradients() -> None:
     for right, pulls in found:
         assert int(right) > 60
         assert int(pulls) > 50
+
+
+_ENDS = """
+import sys
+
+import torch
+
+import weir
+from weir import torch_entry
+
+torch.set_num_threads(1)
+communicator = weir.join(linger_s=3600)
+models = [torch.nn.Linear(4, 2) for _ in range(2)]
+communicator.broadcast(models[0].weight.detach())
+optimizers = [
+    torch_entry.gossip(torch.optim.SGD(model.parameters(), 0.1), "uniform", communicator=communicator, policy_period=2)
+    for model in models
+]
+averagers = [optimizer.averager for optimizer in optimizers]
+versions = None
+while versions is None or any(
+    each.version <= version and len(each.lost) < 2 for each, version in zip(averagers, versions)
+):
+    for model, optimizer in zip(models, optimizers):
+        optimizer.zero_grad()
+        model(torch.ones(4)).sum().backward()
+        optimizer.step()
+    if communicator.rank == 0 and all(each.version for each in averagers):
+        sys.exit()
+    if versions is None and all(each.lost == {0} for each in averagers):
+        versions = [each.version + 1 for each in averagers]
+print("went on")
+communicator.close()
+"""
+
+
+def test_a_rank_whose_script_ends_early_neither_waits_nor_is_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(_ENDS)
+    weir = Path(sys.executable).with_name("weir")
+    done = subprocess.run(
+        [str(weir), "launch", "-n", "3", str(script)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert done.stdout.count("went on") == 2, done.stdout + done.stderr
+    assert done.stderr.count("gossip goes on without rank 0, which has ended") == 4

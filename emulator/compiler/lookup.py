@@ -6,6 +6,8 @@ into them while packets run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from ..tables.rows import ADDRESS_BITS, GROUP_HEAD_WORDS, HASH_FACTOR, INDEX_HEAD_WORDS, KEY_AT, RowLayout
@@ -22,8 +24,10 @@ def make_lookup(module: IRValue, name: str, layout: RowLayout) -> IRValue:
         maker.exact()
     elif layout.strategy == "range":
         maker.ranges()
+    elif layout.strategy == "first":
+        maker.first()
     else:
-        maker.tuples(first_wins=layout.strategy == "first")
+        maker.tuples()
     return function
 
 
@@ -51,8 +55,18 @@ class _Lookup:
             h = builder.xor(h, builder.lshr(h, const(64, 32)))
         return h
 
-    def _probe(self, slots: IRValue, mask: IRValue, words: list[IRValue], missed: IRValue) -> IRValue:
-        """Leave for `missed`, or go on with the row that has these key words."""
+    def _probe(
+        self, slots: IRValue, mask: IRValue, words: list[IRValue], missed: IRValue, own_masks: Sequence[IRValue] = ()
+    ) -> IRValue:
+        """Leave for `missed`, or go on with the next row that has these key words.
+
+        Args:
+            slots: Address of the slots.
+            mask: Mask of a slot's number.
+            words: Words that are hashed, and compared with those of rows.
+            missed: Block that follows where there is no such row.
+            own_masks: Words to be compared under the mask of each row, in the place of `words`.
+        """
         builder = self.builder
         h = self._hash(words)
         tag = builder.lshr(h, const(64, ADDRESS_BITS))
@@ -60,7 +74,7 @@ class _Lookup:
         probe, used, tagged, compare, following, found = (
             self._block(name) for name in ("probe", "used", "tagged", "compare", "following", "found")
         )
-        self.probed = probe
+        self.next_slot = following
         builder.branch(probe)
         builder.position_at_end(probe)
         cursor = builder.phi(I64)
@@ -76,16 +90,29 @@ class _Lookup:
         builder.cbranch(deleted, following, compare)
         builder.position_at_end(compare)
         row = builder.inttoptr(builder.and_(slot, const(64, (1 << ADDRESS_BITS) - 1)), PTR)
-        equal = const(1, 1)
-        for i, word in enumerate(words):
-            same = builder.icmp_unsigned("==", self._load(row, KEY_AT + 8 * i), word)
-            equal = builder.and_(equal, same)
+        equal = self._matches(row, own_masks) if own_masks else self._equals(row, words)
         builder.cbranch(equal, found, following)
         builder.position_at_end(following)
         cursor.add_incoming(builder.add(cursor, const(64, 1)), following)
         builder.branch(probe)
         builder.position_at_end(found)
         return row
+
+    def _equals(self, row: IRValue, words: list[IRValue]) -> IRValue:
+        builder, equal = self.builder, const(1, 1)
+        for i, word in enumerate(words):
+            same = builder.icmp_unsigned("==", self._load(row, KEY_AT + 8 * i), word)
+            equal = builder.and_(equal, same)
+        return equal
+
+    def _matches(self, row: IRValue, words: Sequence[IRValue]) -> IRValue:
+        """Compare words with a row's key under the row's own mask."""
+        builder, equal = self.builder, const(1, 1)
+        for i, word in enumerate(words):
+            masked = builder.and_(word, self._load(row, self.layout.masks_at + 8 * i))
+            same = builder.icmp_unsigned("==", masked, self._load(row, KEY_AT + 8 * i))
+            equal = builder.and_(equal, same)
+        return equal
 
     def exact(self) -> None:
         missed = self._block("missed")
@@ -94,54 +121,72 @@ class _Lookup:
         self.builder.position_at_end(missed)
         self.builder.ret(ir.Constant(PTR, None))
 
-    def tuples(self, first_wins: bool) -> None:
-        builder, layout = self.builder, self.layout
+    def _masked(self, group: IRValue) -> list[IRValue]:
+        words = enumerate(self.words)
+        return [self.builder.and_(word, self._load(group, 8 * (GROUP_HEAD_WORDS + i))) for i, word in words]
+
+    def _group(self, number: IRValue) -> IRValue:
+        size = 8 * (GROUP_HEAD_WORDS + self.layout.words)
+        return self._at(self._at(self.index, 8 * INDEX_HEAD_WORDS), self.builder.mul(number, const(64, size)))
+
+    def first(self) -> None:
+        """Probe one group after another; the first row found is the best."""
+        builder = self.builder
         count = self._load(self.index, 0)
         entry = builder.block
         loop, group_block, missed, done = (self._block(name) for name in ("groups", "group", "next_group", "done"))
         builder.branch(loop)
         builder.position_at_end(loop)
-        number, best, priority = builder.phi(I64), builder.phi(PTR), builder.phi(I64)
-        for phi, value in ((number, const(64, 0)), (best, ir.Constant(PTR, None)), (priority, const(64, -1))):
-            phi.add_incoming(value, entry)
+        number = builder.phi(I64)
+        number.add_incoming(const(64, 0), entry)
         builder.cbranch(builder.icmp_unsigned("<", number, count), group_block, done)
         builder.position_at_end(group_block)
-        size = 8 * (GROUP_HEAD_WORDS + layout.words)
-        group = self._at(self._at(self.index, 8 * INDEX_HEAD_WORDS), builder.mul(number, const(64, size)))
-        if not first_wins:
-            promising = self._block("promising")
-            better = builder.icmp_signed(">", self._load(group, 16), priority)
-            builder.cbranch(better, promising, done)
-            builder.position_at_end(promising)
-        masked = [
-            builder.and_(word, self._load(group, 8 * (GROUP_HEAD_WORDS + i))) for i, word in enumerate(self.words)
-        ]
-        row = self._probe(self._load(group, 0, PTR), self._load(group, 8), masked, missed)
-        if first_wins:
-            builder.ret(row)
-        else:
-            own = builder.zext(self._load(row, 4, I32), I64)
-            wins = builder.icmp_signed(">", own, priority)
-            new_best, new_priority = builder.select(wins, row, best), builder.select(wins, own, priority)
-            found = builder.block
-            builder.branch(missed)
+        group = self._group(number)
+        builder.ret(self._probe(self._load(group, 0, PTR), self._load(group, 8), self._masked(group), missed))
         builder.position_at_end(missed)
-        if first_wins:
-            joined_best, joined_priority = best, priority
-        else:
-            joined_best, joined_priority = builder.phi(PTR), builder.phi(I64)
-            for phi, old, new in ((joined_best, best, new_best), (joined_priority, priority, new_priority)):
-                phi.add_incoming(old, self.probed)
-                phi.add_incoming(new, found)
-        for phi, value in (
-            (number, builder.add(number, const(64, 1))),
-            (best, joined_best),
-            (priority, joined_priority),
-        ):
-            phi.add_incoming(value, missed)
+        number.add_incoming(builder.add(number, const(64, 1)), missed)
         builder.branch(loop)
         builder.position_at_end(done)
-        builder.ret(best)
+        builder.ret(ir.Constant(PTR, None))
+
+    def tuples(self) -> None:
+        """Probe the groups that have better rows than the best one so far.
+
+        A group's slots hold its rows under the key words that they all compare, so a probe goes on behind a hit.
+        """
+        builder = self.builder
+        best, order = builder.alloca(PTR, name="best"), builder.alloca(I64, name="order")
+        best.type = order.type = PTR  # llvmlite still gives allocas a typed pointer, and checks stores against it
+        builder.store(ir.Constant(PTR, None), best)
+        builder.store(const(64, -1), order)
+        count = self._load(self.index, 0)
+        entry = builder.block
+        loop, group_block, promising, following, done = (
+            self._block(name) for name in ("groups", "group", "promising", "next_group", "done")
+        )
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        number = builder.phi(I64)
+        number.add_incoming(const(64, 0), entry)
+        builder.cbranch(builder.icmp_unsigned("<", number, count), group_block, done)
+        builder.position_at_end(group_block)
+        group = self._group(number)
+        most = self._load(group, 16)
+        before = builder.load(order, typ=I64)
+        builder.cbranch(builder.icmp_signed(">", most, before), promising, done)
+        builder.position_at_end(promising)
+        slots, mask = self._load(group, 0, PTR), self._load(group, 8)
+        row = self._probe(slots, mask, self._masked(group), following, self.words)
+        own, known = builder.zext(self._load(row, 4, I32), I64), builder.load(order, typ=I64)
+        wins = builder.icmp_signed(">", own, known)
+        builder.store(builder.select(wins, row, builder.load(best, typ=PTR)), best)
+        builder.store(builder.select(wins, own, known), order)
+        builder.cbranch(builder.icmp_signed(">=", own, most), following, self.next_slot)
+        builder.position_at_end(following)
+        number.add_incoming(builder.add(number, const(64, 1)), following)
+        builder.branch(loop)
+        builder.position_at_end(done)
+        builder.ret(builder.load(best, typ=PTR))
 
     def ranges(self) -> None:
         """Compare entries one by one in their order; the first that matches is the best."""
@@ -158,11 +203,7 @@ class _Lookup:
         builder.cbranch(builder.icmp_unsigned("<", number, count), check, missed)
         builder.position_at_end(check)
         row = self._load(self.index, builder.add(builder.shl(number, const(64, 3)), const(64, 8)), PTR)
-        matches = const(1, 1)
-        for i, word in enumerate(self.words):
-            masked = builder.and_(word, self._load(row, layout.masks_at + 8 * i))
-            same = builder.icmp_unsigned("==", masked, self._load(row, KEY_AT + 8 * i))
-            matches = builder.and_(matches, same)
+        matches = self._matches(row, self.words)
         for i, key in enumerate(layout.ranges):
             place = layout.keys[key]
             word = builder.lshr(self.words[place.position // 64], const(64, place.position % 64))

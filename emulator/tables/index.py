@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import ctypes
 import struct
 import time
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from .slots import Slots
 
 HOLD_SECONDS: Final = 0.25
 """Maximum time that changes wait for the end of a batch, after a second change has shown that there is one."""
-_ORDER_AT: Final = 4
-"""Offset of an entry's rank in its row."""
 
 
 class Index(Protocol):
@@ -50,7 +47,7 @@ class Index(Protocol):
         """Publish what was collected, and from now on each change at once."""
 
 
-class _Published:
+class Published:
     """The block that the table's root points to; none where there is nothing to be found."""
 
     def __init__(self, root: int, retired: RetiredMemory, content: Callable[[], bytes]) -> None:
@@ -75,9 +72,11 @@ class _Published:
             self._retired.bury(block)
 
     def hold(self) -> None:
+        """Same contract as `Index.hold`."""
         self._held = True
 
     def release(self) -> None:
+        """Same contract as `Index.release`."""
         self._held = False
         if self._waiting_since is not None:
             self._publish()
@@ -100,7 +99,7 @@ class ExactIndex:
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._words = layout.words
         self._slots = Slots(layout.words)
-        self._published = _Published(root, retired, self._content)
+        self._published = Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
@@ -137,151 +136,13 @@ class ExactIndex:
             self._published.change()
 
 
-class _Group:
-    """All entries with one mask; of those with the same key the first in order answers."""
-
-    def __init__(self, words: int) -> None:
-        self.slots = Slots(words)
-        self._orders: list[int] = []
-        self._rows: dict[bytes, int] = {}
-        """The row that answers for each key."""
-        self._ranked: dict[bytes, list[tuple[int, int]]] = {}
-        """Rows of each key that has several as (order, row), the best one last."""
-
-    @property
-    def best(self) -> int:
-        """The largest order; -1 without rows."""
-        return self._orders[-1] if self._orders else -1
-
-    def put(self, key: bytes, order: int, row: int, old: int) -> MemoryBlock | None:
-        """Add a row, or replace `old` if that is not 0; the result is that of `Slots.put`."""
-        answer = self._rows.get(key)
-        if not old:
-            bisect.insort(self._orders, order)
-        if answer is None:
-            self._rows[key] = row
-            return self.slots.put(key, row)
-        ranked = self._ranked.get(key)
-        if ranked is not None or not old:
-            if ranked is None:
-                ranked = self._ranked[key] = [(_order_of(answer), answer)]
-            at = bisect.bisect_left(ranked, (order, 0))
-            ranked[at : at + bool(old)] = [(order, row)]
-            row = ranked[-1][1]
-        self._answer(key, answer, row)
-        return None
-
-    def put_many(self, keys: NDArray[np.uint64], orders: list[int], rows: NDArray[np.uint64]) -> MemoryBlock | None:
-        """Add rows; the result is that of `Slots.put`."""
-        names = _names(keys)
-        if len(set(names)) == len(names) and self._rows.keys().isdisjoint(names):
-            self._orders += orders
-            self._orders.sort()
-            self._rows.update(zip(names, rows.tolist(), strict=True))
-            return self.slots.put_many(keys, rows)
-        # the first block is the one that packets may be reading
-        lefts = [self.put(key, order, row, 0) for key, order, row in zip(names, orders, rows.tolist(), strict=True)]
-        return next((left for left in lefts if left is not None), None)
-
-    def remove(self, key: bytes, order: int, row: int) -> None:
-        """Remove a row."""
-        del self._orders[bisect.bisect_left(self._orders, order)]
-        ranked = self._ranked.get(key)
-        if ranked is None:
-            del self._rows[key]
-            self.slots.remove(key, row)
-            return
-        del ranked[bisect.bisect_left(ranked, (order, 0))]
-        self._answer(key, self._rows[key], ranked[-1][1])
-        if len(ranked) == 1:
-            del self._ranked[key]
-
-    def _answer(self, key: bytes, before: int, row: int) -> None:
-        if row != before:
-            self._rows[key] = row
-            self.slots.replace(key, before, row)
-
-
-class TupleIndex:
-    """Tuple space search: a hash per mask, masks in the order of the best that they can give."""
-
-    def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
-        self._words = layout.words
-        self._groups: dict[bytes, _Group] = {}
-        self._published = _Published(root, retired, self._content)
-        self.hold, self.release = self._published.hold, self._published.release
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        left, self._groups = [group.slots.block for group in self._groups.values()], {}
-        self._published.change(*left)
-
-    def _content(self) -> bytes:
-        if not self._groups:
-            return b""
-        ordered = sorted(self._groups.items(), key=lambda item: -item[1].best)
-        parts = [struct.pack("<2Q", len(ordered), 0)]
-        for mask, group in ordered:
-            parts.append(struct.pack("<3Q", group.slots.address, group.slots.mask, group.best))
-            parts.append(mask)
-        return b"".join(parts)
-
-    def put(self, identity: bytes, row: int, old: int = 0) -> None:
-        """Same contract as `Index.put`. Of rows with one key and mask, packets see the one of the largest order."""
-        size = 8 * self._words
-        group = self._group(identity[size : 2 * size])
-        before = group.best
-        self._changed(group, before, group.put(identity[:size], order_of(identity), row, old))
-
-    def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
-        """Same contract as `Index.put_many`."""
-        words = self._words
-        numbers: dict[bytes, list[int]] = {}
-        masks = _names(identities[:, words : 2 * words])
-        if len(set(masks)) == 1:
-            numbers[masks[0]] = list(range(len(masks)))
-        else:
-            for number, mask in enumerate(masks):
-                numbers.setdefault(mask, []).append(number)
-        for mask, chosen in numbers.items():
-            group = self._group(mask)
-            before = group.best
-            mine = identities[chosen]
-            left = group.put_many(mine[:, :words], mine[:, -1].tolist(), rows[chosen])
-            self._changed(group, before, left)
-
-    def _group(self, mask: bytes) -> _Group:
-        group = self._groups.get(mask)
-        if group is None:
-            group = self._groups[mask] = _Group(self._words)
-        return group
-
-    def _changed(self, group: _Group, before: int, left: MemoryBlock | None) -> None:
-        if left is not None:
-            self._published.change(left)
-        elif group.best != before:
-            self._published.change()
-
-    def remove(self, identity: bytes, row: int) -> None:
-        """Remove a row; of those left with its key and mask, packets see the one of the largest order."""
-        size = 8 * self._words
-        mask = identity[size : 2 * size]
-        group = self._groups[mask]
-        before = group.best
-        group.remove(identity[:size], order_of(identity), row)
-        if not len(group.slots):
-            self._published.change(self._groups.pop(mask).slots.block)
-        elif group.best != before:
-            self._published.change()
-
-
 class RangeIndex:
     """Entries in the order of their priority, looked through one by one."""
 
     def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._size = 8 * layout.words
         self._rows: list[tuple[int, int, int, int]] = []
-        self._published = _Published(root, retired, self._content)
+        self._published = Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
@@ -307,7 +168,7 @@ class RangeIndex:
 
     def put_many(self, identities: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
         """Same contract as `Index.put_many`."""
-        names = _names(identities)
+        names = names_of(identities)
         self._rows += (self._ranked(name, row) for name, row in zip(names, rows.tolist(), strict=True))
         self._rows.sort()
         self._published.change()
@@ -318,12 +179,8 @@ class RangeIndex:
         self._published.change()
 
 
-def _names(words: NDArray[np.uint64]) -> list[bytes]:
+def names_of(words: NDArray[np.uint64]) -> list[bytes]:
     """Return rows of words as byte strings."""
     whole = np.ascontiguousarray(words)
     names: list[bytes] = whole.view(f"V{8 * words.shape[1]}")[:, 0].tolist()
     return names
-
-
-def _order_of(row: int) -> int:
-    return int(ctypes.c_uint32.from_address(row + _ORDER_AT).value)

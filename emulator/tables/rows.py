@@ -2,13 +2,13 @@
 
 A key is a run of 64-bit words; a field never straddles two words unless it is wider than one. An entry is a row::
 
-    | action code u32, priority u32 | cell u64 | key words | [masks | low, high per range field] | parameters |
+    | action code u32, priority u32 | cell u64 | key words | [mask words] | [low, high per range field] | parameters |
 
-`cell` is the address of what packets write about the entry, or 0: (packets, bytes), the time of the last hit and a
-meter (`emulator.tables.meters`), as far as the table has them. The default row, which the root's second word points
-to, has a cell too, but no time. Parameters take one word each, or as many as they
-need. In a table with an action profile the only parameter is the address of a cell. A cell holds the address of a
-member's row (action code and parameters, no key), or that of a group block plus 1::
+Rows of the strategies `tuple` and `range` have masks. `cell` is the address of what packets write about the entry, or
+0: (packets, bytes), the time of the last hit and a meter (`emulator.tables.meters`), as far as the table has them. The
+default row, which the root's second word points to, has a cell too, but no time. Parameters take one word each, or as
+many as they need. In a table with an action profile the only parameter is the address of a cell. A cell holds the
+address of a member's row (action code and parameters, no key), or that of a group block plus 1::
 
     | count u64 | cell of member u64 ... |
 
@@ -16,7 +16,7 @@ The published index of a table, which the root's first word points to, is immuta
 single aligned 8-byte stores; without entries there is none, and that word is 0::
 
     exact          | slots | slot mask |
-    lpm, ternary   | groups | unused | then per group: slots | slot mask | highest priority | key mask words |
+    lpm, ternary   | groups | unused | then per group: slots | slot mask | highest priority | mask words |
     range          | rows | addresses, in the order of matching |
 
 A slot is 0 (empty), 1 (deleted) or a row's address with the upper 16 bits of the key's hash above it.
@@ -47,7 +47,9 @@ SINGLE_RATE: Final = 2
 _WORD: Final = (1 << 64) - 1
 
 Strategy = Literal["none", "exact", "tuple", "first", "range"]
-"""`tuple`: a hash per mask, all that may beat the best so far; `first`: the same, the first hit is the best (lpm)."""
+"""`tuple`: a hash per group of masks, all that may beat the best so far; `first`: a hash per mask, the first hit is the
+best (lpm).
+"""
 
 
 def hash_words(words: Sequence[int]) -> int:
@@ -127,7 +129,7 @@ def row_layout(document: Document, table: Table) -> RowLayout:
     elif kinds:
         strategy = "exact"
     masks_at = KEY_AT + 8 * words
-    ranges_at = masks_at + (8 * words if ranges else 0)
+    ranges_at = masks_at + (8 * words if strategy in ("tuple", "range") else 0)
     params_at = ranges_at + 16 * len(ranges)
     room = max((sum(param_bytes(width) for _, width in action.params) for action in actions), default=0)
     indirect = table.profile is not None

@@ -61,7 +61,7 @@ class Slots:
             rows: Addresses of the rows, shape (rows,).
         """
         left = self._make_room(len(rows))
-        self._place(_hash_many(keys), rows)
+        self._place(hash_many(keys), rows)
         self._used += len(rows)
         self._count += len(rows)
         return left
@@ -120,7 +120,7 @@ def _slot(h: int, row: int) -> int:
     return (h >> ADDRESS_BITS) << ADDRESS_BITS | row
 
 
-def _hash_many(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def hash_many(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """`hash_words` of many keys, shape (keys, words)."""
     h = np.zeros(len(keys), np.uint64)
     for word in range(keys.shape[1]):

@@ -23,12 +23,13 @@ from ..entries import (
     TableFull,
 )
 from .cells import EntryCells
-from .index import ExactIndex, Index, RangeIndex, TupleIndex
+from .index import ExactIndex, Index, RangeIndex
 from .keys import order_of, pack_key, unpack_key
 from .memory import RetiredMemory, RowPool, read_word, write_word
 from .meters import MeterRates, meter_content
 from .profile import ActionProfile, pack_params, unpack_params
 from .rows import HIT_AT, KEY_AT, RowLayout
+from .tuples import TupleIndex
 
 _NO_ACTION_CODE: Final = (1 << 32) - 1
 _DEFAULT_ROW_AT: Final = 8

@@ -297,7 +297,7 @@ def update_of(at: Any, stop: Any, schema: Any, record: Any) -> Any:
     store(identity, size - 1, order)
     store(row, 0, load(row, 0) | order << 32)
     compared = 8 * words
-    if ranges > 0:
+    if load(table, NEEDS_PRIORITY) != 0:  # rows have the masks and bounds, too
         compared = 8 * (size - 1)
     copy(row + 16, identity, compared)
     return True

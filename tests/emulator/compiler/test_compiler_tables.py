@@ -122,6 +122,12 @@ def ternary_entry(rng: random.Random) -> tuple[tuple[Match, ...], int]:
     return fields, rng.randrange(1, 50)
 
 
+def entry_of_many_masks(rng: random.Random) -> tuple[tuple[Match, ...], int]:
+    mask6, mask = (1 << 128) - 1 ^ (1 << rng.randrange(129)) - 1, rng.choice([0xFFFF, 0xFFFE, 0xFF00, 0x00FF, 0])
+    fields = (Ternary(few(rng, 128) & mask6, mask6), Ternary(few(rng, 16) & mask, mask), Exact(few(rng, 12)))
+    return fields, rng.randrange(1, 1000)
+
+
 def range_entry(rng: random.Random) -> tuple[tuple[Match, ...], int]:
     low = rng.randrange(1 << 16)
     mask = rng.choice([0, 0xFF, 0xF0])
@@ -142,12 +148,13 @@ CASES: list[tuple[int, str, tuple[str, ...], Maker, int]] = [
     (0, "exact_wide", ("mac", "vlan", "ip6"), exact_entry, 4000),
     (1, "longest", ("ip", "pcp"), longest_entry, 3000),
     (2, "ternary6", ("ip6", "port", "vlan"), ternary_entry, 2000),
+    (2, "ternary6", ("ip6", "port", "vlan"), entry_of_many_masks, 2000),
     (3, "ranges", ("port", "protocol", "ip"), range_entry, 400),
     (4, "optionals", ("port", "protocol"), optional_entry, 1000),
 ]
 
 
-@pytest.mark.parametrize(("which", "name", "fields", "make", "count"), CASES, ids=[case[1] for case in CASES])
+@pytest.mark.parametrize(("which", "name", "fields", "make", "count"), CASES, ids=[case[3].__name__ for case in CASES])
 def test_lookups_agree_with_a_look_at_every_entry(
     rig: PacketRig, which: int, name: str, fields: tuple[str, ...], make: Maker, count: int
 ) -> None:

@@ -33,7 +33,7 @@ from weir.emulator.entries import (
 )
 from weir.emulator.program import Program, ProgramState, Table
 from weir.emulator.switch import Switch
-from weir.emulator.tables import index, memory
+from weir.emulator.tables import index, memory, tuples
 from weir.emulator.tables.keys import pack_key
 from weir.emulator.tables.memory import MemoryBlock, RowPool
 from weir.tests.emulator.harness import seeded_random
@@ -114,7 +114,7 @@ def entry(table: int, number: int) -> TableEntry:
     elif table == 1:
         match = (Lpm(number, 32), Exact(0))
     elif table == 2:
-        match, priority = (Ternary(number, (1 << 128) - 1), Ternary(0, 0xFFFF if number % 2 else 0), Exact(0)), 1
+        match, priority = (Ternary(number, (1 << 128) - 1), Ternary(0, number % 40), Exact(0)), 1
     else:
         match, priority = (Range(number, number), Ternary(0, 0xFF), Lpm(0, 0)), 1
     return TableEntry(match, ActionCall("TablesIngress.number", (number,)), priority)
@@ -161,6 +161,7 @@ def tables(rng: random.Random, batches: int) -> None:
     with traffic(switch, frames, lambda out: bool((out[:, 32:] == expected).all())):
         for batch in told(batches):
             index.HOLD_SECONDS = rng.choice([0.0, 0.0025, 10.0])  # type: ignore[misc]
+            tuples.MOST_TOGETHER = rng.choice([0, 16])  # type: ignore[misc]  # masks are split, or merged
             others = {number: rng.sample(range(1000, 2000), 12 if number == 3 else 300) for number in range(4)}
             with state.held():
                 for number, keys in others.items():

@@ -55,5 +55,5 @@ def test_top_ends_by_a_signal_while_it_waits_for_a_page() -> None:
             assert process.poll() is None, "it has ended by itself"
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        complaint = process.communicate(timeout=60)[1]
+        complaint = process.communicate(timeout=300)[1]
     assert (process.returncode, complaint) == (128 + signal.SIGTERM, "")

@@ -290,7 +290,7 @@ def test_a_launch_ends_as_soon_as_its_controller_has_ended(fabric: Path, monkeyp
                 (address,) = Path(folder).glob("weir-live-*/p4runtime")
                 with Client(f"unix:{address}", switch.device_id, election_id=1 << 127) as other:
                     stream = other.primary()
-                    complaint = launched.communicate(timeout=60)[1]
+                    complaint = launched.communicate(timeout=300)[1]
                     stream.close()
             finally:
                 launched.kill()

@@ -60,14 +60,14 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
         finally:
             process.kill()  # one that does not end must not outlive its test
 
 
 def fails(*arguments: str) -> str:
     """The one line with which the command refuses."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
     return line
@@ -135,7 +135,7 @@ def test_packages_of_a_foreign_pythonpath_are_not_taken(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert "foreign" not in done.stderr
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -236,7 +236,7 @@ def test_another_user_reaches_no_switch_that_names_no_address(mask: int, tmp_pat
             folder.chmod(0o755)  # the socket alone must do
         done = subprocess.run([sys.executable, "-c", STRANGER, path], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "refused"
-        other = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=60)
+        other = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=300)
         assert (other.returncode, "another switch with this device id" in other.stderr) == (2, True)
     finally:
         process.terminate()
@@ -269,7 +269,7 @@ def test_sigterm_ends_it_while_it_compiles(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert "--thrift-port: ignored" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 0
@@ -318,7 +318,7 @@ def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals
         net.send(1, FRAME)
         assert net.receive(2, 1) == [FRAME]
         process.send_signal(number)
-        said = process.communicate(timeout=60)[0].splitlines()
+        said = process.communicate(timeout=300)[0].splitlines()
     assert process.returncode == 0
     assert said == [
         f"weir-switch: {line}"
@@ -344,7 +344,7 @@ sys.exit(not ended.wait(10))
 
 
 def test_a_signal_as_the_main_thread_begins_to_wait_ends_it() -> None:
-    assert subprocess.run([sys.executable, "-c", HELD], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", HELD], timeout=300, check=False).returncode == 0
 
 
 UNHEARD = """
@@ -367,7 +367,7 @@ def test_a_signal_ends_it_though_nobody_reads_what_it_says(reader: str) -> None:
         fill(into)
     try:
         command = [sys.executable, "-c", UNHEARD]
-        done = subprocess.run(command, stdout=into, stderr=subprocess.PIPE, timeout=60, check=False)
+        done = subprocess.run(command, stdout=into, stderr=subprocess.PIPE, timeout=300, check=False)
     finally:
         os.close(into)
         if reader == "asleep":
@@ -422,7 +422,7 @@ def test_a_capture_on_a_full_disk_ends_with_a_whole_frame(net: Network, tmp_path
             net.send(1, *some)
             assert net.receive(2, len(some)) == some
         process.terminate()
-        said = process.communicate(timeout=60)[0].splitlines()
+        said = process.communicate(timeout=300)[0].splitlines()
     ended = {name: tmp_path / f"{name}.pcap" for name in ("s1-eth1_in", "s1-eth2_out")}
     for path in ended.values():
         assert path.stat().st_size == 24 + 3 * 116
@@ -467,7 +467,7 @@ def test_a_log_ends_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -
             net.send(1, *[FRAME] * 20)
             assert net.receive(2, 20) == [FRAME] * 20
         process.terminate()
-        said = process.communicate(timeout=60)[0].splitlines()
+        said = process.communicate(timeout=300)[0].splitlines()
     assert process.returncode == 0
     assert said[0] == f"weir-switch: the log {log} ends here: File too large"
     assert said[-1] == "weir-switch: 40 packets in ingress, 40 in egress"
@@ -489,7 +489,7 @@ def test_two_in_a_row_on_the_same_interfaces_and_address(net: Network, tmp_path:
 def test_without_the_right_to_open_an_interface(net: Network) -> None:
     drop = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]
     done = subprocess.run(
-        [*drop, *COMMAND, *attached(net), str(PAIRS)], capture_output=True, text=True, check=False, timeout=60
+        [*drop, *COMMAND, *attached(net), str(PAIRS)], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 2
     assert "interface s1-eth1: cannot be opened: that takes root, or the capability CAP_NET_RAW" in done.stderr

@@ -147,13 +147,16 @@ def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
 def test_no_sum_has_numbers_of_different_calls_after_one_was_refused_at_a_rank_alone(ranks: Ranks) -> None:
     """The ranks' sums would be right in size and type, of step k at some and of step k + 1 at the other."""
     raised = {"float8": "RuntimeError", "parts": "ValueError"}
-    for found in ranks.play("refused"):
+    everybody = ranks.play("refused")
+    for found in everybody:
         assert len(found) == 7
         for name, (kind, total, after) in found.items():
             assert (kind, total) == (raised.get(name, "InvalidTensor"), [RANKS])
             assert after is not None, name
             assert after[0] in ("CallMismatch", "AllreduceAborted"), name
-            assert "rank 1 (h2): refused calls before: 2" in after[1], name
+            assert "refused calls before: 2" in after[1] or "do not make the same call" in after[1], name
+    for name in everybody[0]:  # a slow rank may learn that calls differ before it gets the comparison
+        assert any("rank 1 (h2): refused calls before: 2" in found[name][2][1] for found in everybody), name
 
 
 def test_strided_tensors_are_right_and_gaps_unchanged(ranks: Ranks) -> None:

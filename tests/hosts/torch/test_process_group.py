@@ -228,11 +228,12 @@ def test_the_wait_for_a_rank_that_cannot_come_back_ends(ranks: Ranks) -> None:
 
 
 def test_a_call_that_another_rank_omits_times_out(ranks: Ranks) -> None:
+    """A slow rank may learn of the other's time-out, which aborts the job, before its own."""
     *others, _ = ranks.play("silent")
-    for other in others:
-        kind, text = other["result"]
-        assert kind == "AllreduceTimeout"
-        assert "no sum after 2 s" in text
+    kinds, texts = zip(*(other["result"] for other in others), strict=True)
+    assert "AllreduceTimeout" in kinds
+    assert {*kinds} <= {"AllreduceTimeout", "AllreduceAborted"}
+    assert all("no sum after 2 s" in text for text in texts)
 
 
 def test_an_abort_ends_what_waits_and_is_told_to_the_others(ranks: Ranks) -> None:

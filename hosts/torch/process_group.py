@@ -513,7 +513,8 @@ class WeirProcessGroup(dist.ProcessGroup):
     def report(self, **progress: Unpack[ProgressReport]) -> None:
         """Report the job's progress, as `Communicator.report` does. Before the group's first sum nothing is sent.
 
-        Times are unknown unless they are given; bytes are counted.
+        Times that are not given are those of turns (`hosts.torch.turns`), or estimates (`hosts.torch.phases`). Bytes
+        are counted.
         """
         told = report_of(progress)
         self._sums.report({name: getattr(told, name) for name in progress})  # plain numbers, whatever was handed in

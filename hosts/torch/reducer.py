@@ -19,6 +19,7 @@ from ..errors import AllreduceAborted, ControlRefused, HostError
 from ..numerics.datatypes import FloatType, data_types
 from ..numerics.native_types import INT32
 from .call_log import LOOK_S
+from .phases import Phases
 from .relay_client import Callback, Relay, SharedBlock, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
@@ -100,6 +101,15 @@ class Sizes:
     """Number of this rank's calls that were refused before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A report of progress."""
+
+    values: dict[str, Any]
+    phases_ns: tuple[int, int]
+    """Computation and exposed communication since the last report (`hosts.torch.phases`)."""
+
+
 class WeirReducer:
     """The fabric's side of one group."""
 
@@ -122,7 +132,7 @@ class WeirReducer:
         self._settings = settings
         self._failed = failed
         self._poll_error = poll_error
-        self._queue: queue.SimpleQueue[Sum | Broadcast | Sizes | dict[str, Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sum | Broadcast | Sizes | Progress | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._waiting: set[FabricWork] = set()
@@ -134,6 +144,7 @@ class WeirReducer:
         self._ended = threading.Event()
         """No more sums will come."""
         self._count = 0
+        self._phases = Phases()
         self._closing = False
 
     @property
@@ -149,6 +160,7 @@ class WeirReducer:
             if self._closing:
                 raise AllreduceAborted("the process group was destroyed before this call")
             self._waiting.add(wanted.work)
+            self._phases.begin()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weir sums", daemon=True)
                 self._thread.start()
@@ -158,7 +170,7 @@ class WeirReducer:
         """Queue a report of progress behind the sums; it is dropped if there is no seat yet, or no more."""
         with self._lock:
             if self._thread is not None and self._error is None and not self._closing:
-                self._queue.put(progress)
+                self._queue.put(Progress(progress, self._phases.take()))
 
     def take_turn(self, told: Callback, device: str) -> bool:
         """Ask for a turn on a device. False: there is no seat yet, or no more, and nobody is called."""
@@ -242,7 +254,7 @@ class WeirReducer:
                 elif isinstance(wanted, Sizes):
                     self._balance(wanted)
                 elif self._seat is not None and self._relay is not None:
-                    self._relay.report(self._seat, wanted)
+                    self._relay.report(self._seat, wanted.values, wanted.phases_ns)
             except Exception as error:  # noqa: BLE001 (the order of all sums behind it is lost with it)
                 self.fail(error, f"{type(error).__name__}: {error}")
 
@@ -325,6 +337,7 @@ class WeirReducer:
             if isinstance(error, ControlRefused):  # at every rank, and sums go on
                 block_back(block)
                 if self._claim(wanted.work):
+                    self._phases.end()
                     wanted.work.settle(error)
             else:
                 self._settle(wanted.work, block, lambda: wanted.into.copy_(sizes), error)
@@ -355,6 +368,7 @@ class WeirReducer:
         assert self._relay is not None
         self._relay.release_block(block)
         if claimed:
+            self._phases.end()
             work.settle(wrong)
 
     def _claim(self, work: FabricWork) -> bool:

@@ -194,8 +194,7 @@ class RelaySeat:
                 self._reason = command["reason"]
                 return
             if command["do"] == "report":
-                # the relay does not see for what the training process waits, except between turns
-                phases_ns = (0, 0, 0) if self._turns is None else self._turns.phases()
+                phases_ns = (*command["phases_ns"], 0) if self._turns is None else self._turns.phases()
                 measured = dict(zip(("compute_ns", "exposed_ns", "waiting_ns"), phases_ns, strict=True))
                 self._membership.communicator.report(**{**measured, **command["values"]})
                 continue

@@ -97,9 +97,15 @@ class Relay:
         """Have everyone's batch sizes put into a block, in the order of the calls."""
         self._call(seat, block, told, do="balance", **command)
 
-    def report(self, seat: int, values: Mapping[str, Any]) -> None:
-        """Report the job's progress, behind the calls before; nothing answers."""
-        self._send({"do": "report", "seat": seat, "values": dict(values)})
+    def report(self, seat: int, values: Mapping[str, Any], phases_ns: tuple[int, int]) -> None:
+        """Report the job's progress, behind the calls before; nothing answers.
+
+        Args:
+            seat: Number of the seat.
+            values: Keywords of the report.
+            phases_ns: Computation and exposed communication since the last report, for values that have none.
+        """
+        self._send({"do": "report", "seat": seat, "values": dict(values), "phases_ns": phases_ns})
 
     def take_turn(self, seat: int, told: Callback, device: str) -> None:
         """Ask for a turn on a device, which no other call waits for."""

@@ -629,6 +629,34 @@ def reported(rank: int, ranks: int, store: Any) -> Any:
     return listed
 
 
+def phases(rank: int, ranks: int, store: Any) -> Any:
+    """Compute and wait for a late rank; return the times that rank 0 has reported, and the time that all has taken."""
+    group = begin(rank, ranks, store)
+    mine = torch.ones(5000)
+    begun_ns = time.monotonic_ns()
+    dist.all_reduce(mine)
+    time.sleep(0.2)
+    if rank == 1:
+        store.wait(["begun"])
+        time.sleep(0.3)
+    work = dist.all_reduce(mine, async_op=True)
+    if rank == 0:
+        store.set("begun", "")
+    work.wait()
+    listed = None
+    if rank == 0:
+        torch_entry.report(step=1)
+        whole_ns = time.monotonic_ns() - begun_ns
+        control, job, _ = group._sums.place
+        with ControlClient(control) as client:
+            while listed is None:
+                told = next(state.report for state in client.jobs() if state.job == job)
+                if told.step:
+                    listed = [told.compute_ns, told.exposed_ns, whole_ns]
+    dist.barrier()
+    return listed
+
+
 def integers(rank: int, ranks: int, store: Any) -> Any:
     """Sum integers up to the ends of int32 and beyond, and of other types; return what is wrong, and the ways taken."""
     group = begin(rank, ranks, store)

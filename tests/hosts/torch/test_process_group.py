@@ -135,6 +135,14 @@ def test_a_script_reports_its_progress(ranks: Ranks) -> None:
     assert others == [None, None]
 
 
+def test_a_rank_reports_for_what_it_has_computed_and_waited(ranks: Ranks) -> None:
+    """Rank 0 computes for 0.2 s and then waits 0.3 s for a late rank; the times are in what the controller lists."""
+    (compute_ns, exposed_ns, whole_ns), *_ = ranks.play("phases")
+    assert compute_ns >= 200_000_000
+    assert exposed_ns >= 300_000_000
+    assert compute_ns + exposed_ns <= whole_ns
+
+
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
     """A slow rank may learn of the abort, or that nobody compares calls any more, before it gets the comparison."""
     for outcomes in zip(*ranks.play("mismatch"), strict=True):

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from . import merging
 from .index import Published, names_of
 from .keys import order_of
 from .memory import MemoryBlock, RetiredMemory
-from .merging import MOST_TOGETHER, merge_masks
 from .rows import RowLayout
 from .slots import Slots
 
@@ -79,7 +79,7 @@ class _Group:
         if not self.merged:
             return False
         more = Counter(self._filed(name) for name in names if name not in self._rows)
-        return any(self._together[filed] + count > MOST_TOGETHER for filed, count in more.items())
+        return any(self._together[filed] + count > merging.MOST_TOGETHER for filed, count in more.items())
 
     def _filed(self, name: bytes) -> bytes:
         key = name[: self._size]
@@ -117,7 +117,7 @@ class _Group:
     @property
     def overfull(self) -> bool:
         """True if too many names have the same filed bits."""
-        return max(self._together.values(), default=0) > MOST_TOGETHER
+        return max(self._together.values(), default=0) > merging.MOST_TOGETHER
 
     def put(self, name: bytes, order: int, row: int, old: int) -> MemoryBlock | None:
         """Add a row, or replace `old` if that is not 0; the result is that of `Slots.put`."""
@@ -319,7 +319,7 @@ class TupleIndex:
         old = self._all()
         names = _Names(old, self._size)
         masks = list(names.by_mask)
-        for cluster in merge_masks([int.from_bytes(mask, "little") for mask in masks], names.keys()):
+        for cluster in merging.merge_masks([int.from_bytes(mask, "little") for mask in masks], names.keys()):
             self._regroup([masks[number] for number in cluster], names)
         kept = set(self._all())
         self._published.change(*(group.slots.block for group in old if group not in kept))

@@ -33,7 +33,7 @@ from weir.emulator.entries import (
 )
 from weir.emulator.program import Program, ProgramState, Table
 from weir.emulator.switch import Switch
-from weir.emulator.tables import index, memory, tuples
+from weir.emulator.tables import index, memory, merging
 from weir.emulator.tables.keys import pack_key
 from weir.emulator.tables.memory import MemoryBlock, RowPool
 from weir.tests.emulator.harness import seeded_random
@@ -161,7 +161,7 @@ def tables(rng: random.Random, batches: int) -> None:
     with traffic(switch, frames, lambda out: bool((out[:, 32:] == expected).all())):
         for batch in told(batches):
             index.HOLD_SECONDS = rng.choice([0.0, 0.0025, 10.0])  # type: ignore[misc]
-            tuples.MOST_TOGETHER = rng.choice([0, 16])  # type: ignore[misc]  # masks are split, or merged
+            merging.MOST_TOGETHER = rng.choice([0, 16])  # type: ignore[misc]  # masks are split, or merged
             others = {number: rng.sample(range(1000, 2000), 12 if number == 3 else 300) for number in range(4)}
             with state.held():
                 for number, keys in others.items():

@@ -26,7 +26,7 @@ from weir.topologies.generators import leaf_spine
 
 HOSTS: Final = ("h1", "h2", "h3", "h4")
 SCENARIOS: Final = "weir.tests.hosts.torch.scenarios"
-LEASE_NS: Final = 2_000_000_000
+LEASE_NS: Final = 5_000_000_000
 DIES_AT: Final = 3
 """The step at which a replica's process is killed."""
 TOGETHER: Final = 3

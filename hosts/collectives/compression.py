@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors.values import Checks
 from ..compression.codec import Codec, Context, State
-from ..compression.codecs import CODECS, make_codec
+from ..compression.codecs import CODECS, file_details, make_codec
 from ..compression.feedback import ErrorFeedback
 from ..compression.language.codec import ENDING
 from ..errors import InvalidTensor
@@ -39,15 +39,17 @@ class Compression:
     need several names.
     """
 
-    def __init__(self, codec: Codec, *, seed: int = 0) -> None:
+    def __init__(self, codec: Codec, *, seed: int = 0, details: str = "") -> None:
         """Compress by this codec.
 
         Args:
             codec: Such as `make_codec` creates.
             seed: Of random numbers, the same at every worker.
+            details: What workers compare of the codec besides its name.
         """
         self.codec = codec
         self._seed = seed
+        self._details = details
         self._calls: dict[str, int] = {}
         """Calls by the name of their array: each has random numbers of its own."""
 
@@ -86,12 +88,13 @@ class Compression:
             feedback = checks.flag("feedback", feedback)
         else:
             feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
-        return cls(ErrorFeedback(made) if feedback and not made.keeps_residuals else made, seed=seed)
+        wrapped = ErrorFeedback(made) if feedback and not made.keeps_residuals else made
+        return cls(wrapped, seed=seed, details=file_details(codec, options))
 
     @property
     def name(self) -> str:
-        """Codec and seed: all workers must have the same."""
-        return f"{self.codec.name}/{self._seed}"
+        """Codec, options and seed: all workers must have the same."""
+        return f"{self.codec.name}{self._details}, seed {self._seed}"
 
     def state_dict(self) -> State:
         """Return residuals and counts of calls, as arrays by name, for checkpoints."""

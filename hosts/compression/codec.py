@@ -47,7 +47,7 @@ class Codec(ABC):
     """One compression algorithm. Its methods see flat float32 arrays (size,)."""
 
     name: str
-    """Algorithm and options; part of a call's signature."""
+    """Algorithm and options, numbers by `number_text`; part of a call's signature."""
 
     @property
     def kind(self) -> DataType | None:
@@ -162,3 +162,8 @@ class CodecDescription:
 def kept(size: int, ratio: float) -> int:
     """Return how many of `size` numbers a sparse codec keeps: at least one."""
     return min(size, max(1, round(size * ratio)))
+
+
+def number_text(number: float) -> str:
+    """Return the shortest text from which the number can be read again: equal texts mean equal options."""
+    return str(number).removesuffix(".0")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..array_types import IntArray
 from ..errors import InvalidTensor
 from ..numerics.quantization import Float32Array
-from .codec import Context, GatheredCodec, kept
+from .codec import Context, GatheredCodec, kept, number_text
 
 
 class SparseCodec(GatheredCodec):
@@ -19,7 +19,7 @@ class SparseCodec(GatheredCodec):
     def __init__(self, name: str, ratio: float) -> None:
         check_ratio(name, ratio)
         self.ratio = ratio
-        self.name = f"{name}({ratio:g})"
+        self.name = f"{name}({number_text(ratio)})"
 
     @abstractmethod
     def choose(self, values: Float32Array, k: int, context: Context) -> IntArray:

@@ -186,16 +186,10 @@ class GroupCallLog:
         return self._stall
 
     def _compared(self, waiting: RankCall, differing: Mapping[int, str], others: Mapping[int, Sequence[Told]]) -> str:
-        """The ranks by what they have called, the smallest group first."""
+        """The ranks by their calls."""
         called = {self._rank: waiting.description, **differing}
         called |= {rank: waiting.description for rank, calls in others.items() if rank not in called and calls}
-        groups: dict[str, list[int]] = {}
-        for rank, what in sorted(called.items()):
-            groups.setdefault(what, []).append(rank)
-        told = [
-            f"{self._named(ranks)}: {what}" for what, ranks in sorted(groups.items(), key=lambda group: len(group[1]))
-        ]
-        return f"the ranks' calls differ in call {waiting.number} of the group: {'; '.join(told)}"
+        return f"the ranks' calls differ in call {waiting.number} of the group: {ranks_by_words(called, self._named)}"
 
     def _log_absent(self, waiting: RankCall, others: Mapping[int, Sequence[Told]]) -> None:
         """Find the ranks that are not in a call; the lowest rank that is there logs them, once."""
@@ -214,7 +208,7 @@ class GroupCallLog:
     def _named(self, ranks: Sequence[int]) -> str:
         """One rank with its host; several without."""
         if len(ranks) > 1:
-            return f"ranks {', '.join(map(str, sorted(ranks)))}"
+            return ranks_named(ranks)
         key = f"hosts/{ranks[0]}"
         host = self._store.get(key).decode() if self._store.check([key]) else "unknown host"
         return f"rank {ranks[0]} ({host})"
@@ -226,6 +220,19 @@ class GroupCallLog:
             return []
         calls: list[Told] = json.loads(self._store.get(key))
         return calls
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return the names of ranks in words."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
+
+
+def ranks_by_words(said: Mapping[int, str], named: Callable[[Sequence[int]], str] = ranks_named) -> str:
+    """Return the ranks grouped by their words, the smallest group first."""
+    groups: dict[str, list[int]] = {}
+    for rank, words in sorted(said.items()):
+        groups.setdefault(words, []).append(rank)
+    return "; ".join(f"{named(ranks)}: {words}" for words, ranks in sorted(groups.items(), key=lambda g: len(g[1])))
 
 
 def _differing(waiting: RankCall, calls: Sequence[Told]) -> str | None:

@@ -98,6 +98,11 @@ class TwoQueues:
             self._changed.notify_all()
         return graph
 
+    def wait_idle(self) -> None:
+        """Wait until all graphs that were submitted are over."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._graphs)
+
     def close(self) -> None:
         """Finish what was submitted, and end the threads."""
         with self._changed:

@@ -14,7 +14,7 @@ from ...errors import InvalidTensor
 from ...numerics.datatypes import DataType
 from ...numerics.native_types import FLOAT32
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, CodecDescription, Context, kept
+from ..codec import Codec, CodecDescription, Context, kept, number_text
 from ..mstopk import largest
 from ..sparse import check_ratio
 
@@ -25,7 +25,7 @@ class ConsensusBlocks(Codec):
     def __init__(self, ratio: float, block: int) -> None:
         check_ratio("blocks", ratio)
         block = Checks(InvalidTensor, "codec blocks").integer("block", block, 1, (1 << 31) - 1)
-        self.name = f"blocks({ratio:g}, {block})"
+        self.name = f"blocks({number_text(ratio)}, {block})"
         self._ratio = ratio
         self._block = block
 

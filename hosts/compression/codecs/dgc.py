@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, CodecDescription, State
+from ..codec import Codec, CodecDescription, State, number_text
 from .graddrop import GradDrop
 
 _VELOCITY: Final = "velocity/"
@@ -24,7 +24,7 @@ class DeepGradientCompression(GradDrop):
             raise InvalidTensor(
                 f"momentum must be at least 0 and below 1, got {momentum}", place="codec dgc", value=momentum
             )
-        self.name = f"dgc({ratio:g}, {momentum:g})"
+        self.name = f"dgc({number_text(ratio)}, {number_text(momentum)})"
         self._momentum = np.float32(momentum)
         self._velocity: dict[str, Float32Array] = {}
         self._accumulated: dict[str, Float32Array] = {}

@@ -9,7 +9,7 @@ from ...array_types import IntArray
 from ...numerics.datatypes import DataType
 from ...numerics.native_types import FLOAT32
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, CodecDescription, Context, kept
+from ..codec import Codec, CodecDescription, Context, kept, number_text
 from ..sparse import check_ratio
 
 
@@ -18,7 +18,7 @@ class RandomK(Codec):
 
     def __init__(self, ratio: float) -> None:
         check_ratio("randomk", ratio)
-        self.name = f"randomk({ratio:g})"
+        self.name = f"randomk({number_text(ratio)})"
         self._ratio = ratio
 
     @property

@@ -10,14 +10,14 @@ from ...errors import InvalidTensor
 from ...numerics.draws import UintArray
 from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneLayout, LaneType, fixed_levels
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, CodecDescription, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec, number_text
 
 
 class Threshold(LaneCode):
     """Level 0, 1 or 2 for a number at or below −τ, between, at or above τ."""
 
     def __init__(self, threshold: float) -> None:
-        self.name = f"tbq({threshold:g})"
+        self.name = f"tbq({number_text(threshold)})"
         self._threshold = np.float32(threshold)
 
     def layout(self, workers: int) -> LaneLayout:

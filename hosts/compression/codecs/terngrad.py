@@ -4,7 +4,7 @@ from typing import Final
 
 from ...errors import InvalidTensor
 from ...numerics.lane_codes import LaneType
-from ..codec import Codec, CodecDescription, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec, number_text
 from .uniform import Levels
 
 
@@ -12,7 +12,7 @@ def make(clip: float = 2.5) -> Codec:
     """Create TernGrad, which clips a chunk's numbers at `clip` root mean squares."""
     if not clip > 0:
         raise InvalidTensor(f"clip must be above 0, got {clip}", place="codec terngrad", value=clip)
-    return LaneCodec(LaneType(Levels(f"terngrad({clip:g})", 3, clip)))
+    return LaneCodec(LaneType(Levels(f"terngrad({number_text(clip)})", 3, clip)))
 
 
 DESCRIPTION: Final = CodecDescription(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +15,14 @@ from ...errors import InvalidCodec
 from ...numerics.draws import Draws, UintArray
 from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneLayout, LaneType, fixed_levels
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, GatheredCodec, LaneCodec
+from ..codec import Codec, Context, GatheredCodec, LaneCodec, number_text
 from .homomorphism import Derived, derive
 from .program import CodecProgram
 from .syntax import LONGEST_TEXT
 
 ENDING: Final = ".compll"
+_DIGITS: Final = 12
+"""Digits of a text's digest in names."""
 
 
 def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
@@ -38,11 +41,16 @@ def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
     native = find_spec("numba") is not None if native is None else native
     program = CodecProgram(text, path, native=native, params=params)
     derived = derive(program.checked)
-    options = "".join(f", {name}={value:g}" for name, value in program.params.items())
-    name = f"{Path(path).stem}{ENDING}({options.removeprefix(', ')})"
+    options = ", ".join(f"{name}={number_text(value)}" for name, value in program.params.items())
+    name = f"{Path(path).stem}{ENDING}({options})#{text_digest(text)}"
     if derived.homomorphic:
         return LaneCodec(LaneType(ProgramLanes(name, program, derived)))
     return ProgramCodec(name, program)
+
+
+def text_digest(text: str) -> str:
+    """Return digits that tell a codec's text from others: files of one name may differ between workers."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _text_of(path: str) -> str:

@@ -15,8 +15,9 @@ from torch.futures import Future
 
 from ...collectives.halving import check_power_of_two
 from ...collectives.operations import Adasum
+from .agreement import check_alike, device_of_world
 from .buckets import combining_group, completed, layer_cuts, only_tensor
-from .racks import CallThread, check_racks
+from .racks import CallThread, check_racks, racks_named
 
 
 class RackGroups:
@@ -30,7 +31,9 @@ class RackGroups:
 
         Raises:
             InvalidPlan: The number of racks is no power of two, or a rank is in none or in several.
+            CallMismatch: The ranks' racks differ; raised at every rank.
         """
+        check_alike(f"Adasum among {racks_named(racks)}", None, device_of_world())
         check_racks(racks)
         check_power_of_two(len(racks), "racks", "racks")
         rank = dist.get_rank()

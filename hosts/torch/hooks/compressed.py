@@ -12,6 +12,7 @@ State belongs to parameters, not to buckets, which DistributedDataParallel build
 PyTorch compares the annotations of hooks with its classes, so this module does not postpone their evaluation.
 """
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,8 @@ from ...numerics.draws import Draws, mixed
 from ...numerics.encodings import ChunkPlace, Encoding, encoding_of
 from ...numerics.lane_codes import LaneType
 from ...numerics.quantization import Float32Array
+from .agreement import check_alike
+from .group_queues import settle
 
 Finish = Callable[[], tuple[Float32Array, Float32Array]]
 """Returns a sum of numbers (size,), and what this rank's own code decodes to."""
@@ -59,9 +62,13 @@ class CodecState:
         Raises:
             InvalidTensor: The codec, an option or its value is unknown.
         """
-        self.codec: Codec = Compression.named(codec, feedback=feedback, **options).codec
+        compression = Compression.named(codec, feedback=feedback, seed=seed, **options)
+        self.codec: Codec = compression.codec
         self.process_group = process_group
         self._seed = seed
+        self._words = compression.name
+        self._compared: Callable[[], Any] = lambda: None
+        """Returns the group whose ranks have compared their states, if it is still there."""
         self._calls: dict[int, int] = {}
         """Calls by the bucket's index."""
         self._names: dict[torch.Tensor, str] = {}
@@ -70,6 +77,26 @@ class CodecState:
     def names(self, parameters: Sequence[torch.Tensor]) -> list[str]:
         """Return the names of parameters, by which their state is kept."""
         return [self._names.setdefault(parameter, str(len(self._names))) for parameter in parameters]
+
+    def words(self) -> str:
+        """Return what all ranks must have alike: the codec, its options, the seed, and the calls before."""
+        calls = ", ".join(f"{count} of bucket {bucket}" for bucket, count in sorted(self._calls.items()))
+        return self._words + (f", calls before: {calls}" if calls else "")
+
+    def check_alike(self, device: torch.device) -> None:
+        """Compare the states of all ranks, at the first call over a group.
+
+        Args:
+            device: Where the group's back end takes tensors.
+
+        Raises:
+            CallMismatch: They differ; raised at every rank.
+        """
+        group = self.process_group or dist.group.WORLD
+        if self._compared() is not group:
+            settle(group)
+            check_alike(self.words(), group, device)
+            self._compared = weakref.ref(group)
 
     def next_draws(self, bucket: int) -> Draws:
         """Return the seeds of a bucket's next call."""
@@ -127,8 +154,13 @@ def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tenso
 
     Returns:
         A future of the mean over the ranks, in the bucket's own buffer.
+
+    Raises:
+        CallMismatch: The ranks' states differ, at the first call.
     """
     codec, group, buffer = state.codec, state.process_group, bucket.buffer()
+    settle(group)
+    state.check_alike(buffer.device)
     names = state.names(bucket.parameters())
     gradients = [gradient.detach().to("cpu", torch.float32).numpy().ravel() for gradient in bucket.gradients()]
     parts = [codec.compensate(name, gradient) for name, gradient in zip(names, gradients, strict=True)]

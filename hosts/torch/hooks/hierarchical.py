@@ -22,12 +22,13 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from ...compression.codec import Context, State
+from ...compression.codec import Context, State, number_text
 from ...errors import InvalidPlan
 from ...numerics.draws import Draws
 from ...numerics.quantization import Float32Array
+from .agreement import check_alike, device_of_world
 from .compressed import CodecState, gather_codes
-from .racks import CallThread, check_racks
+from .racks import CallThread, check_racks, racks_named
 
 
 class HiTopKState:
@@ -44,7 +45,10 @@ class HiTopKState:
         Raises:
             InvalidPlan: A rank is in none or in several racks, or racks have different sizes.
             InvalidTensor: The ratio is out of range.
+            CallMismatch: The ranks' arguments differ; raised at every rank.
         """
+        self.name = f"hitopk({racks_named(racks)}, ratio {number_text(ratio)}, feedback {feedback})"
+        check_alike(self.name, None, device_of_world())
         check_racks(racks)
         sizes = sorted({len(rack) for rack in racks})
         if len(sizes) > 1:

@@ -6,13 +6,12 @@
     network thread         │ scales 1 │ scales 2 │ sum 1 │ sum 2 │ sum of raw ones
 
 Raw gradients of a bucket are summed as one. The network thread makes all calls in the order of the tasks, which is the
-same at all ranks.
+same at all ranks; planned hooks of several models share it (`group_queues`).
 
 PyTorch compares the annotations of hooks with its classes, so this module does not postpone their evaluation.
 """
 
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,13 +23,14 @@ from torch.futures import Future
 from ...compression.codec import Context
 from ...compression.selective import SummationChoice
 from ...compression.task_graph import COMPUTE, NETWORK, Task
-from ...errors import InvalidTensor
+from ...errors import EndpointClosed, InvalidTensor
 from ...numerics.draws import Draws, mixed
 from ...numerics.encodings import encoding_of
 from ...numerics.lane_codes import LaneType
 from ...numerics.quantization import Float32Array
 from ..two_queues import Action, Submitted, TwoQueues
 from .compressed import CodecState, LaneSum
+from .group_queues import queues_of, release
 
 Plan = Mapping[int, SummationChoice]
 """Choice by the numbers of a gradient: a plan's costs depend on nothing else."""
@@ -68,7 +68,7 @@ class PlannedState(CodecState):
                     allowed=(_WAY,),
                 )
         self.plan = plan
-        self.queues = TwoQueues(lambda: 1e3 * time.monotonic())
+        self._closed = False
         self.last: Submitted | None = None
         """Graph of the last bucket: its tasks, and their measured spans once its future is complete."""
 
@@ -77,9 +77,25 @@ class PlannedState(CodecState):
         choice = self.plan.get(size)
         return min(choice.parts, size) if choice is not None and choice.compressed else 0
 
+    def words(self) -> str:
+        """Same contract as `CodecState.words`, with the parts of each size that is compressed."""
+        parts = ", ".join(f"{size}: {count}" for size in sorted(self.plan) if (count := self.parts_of(size)))
+        return f"planned {super().words()}, parts of sizes: {parts or 'all raw'}"
+
+    def queues(self) -> TwoQueues:
+        """Return the queues of this rank's group.
+
+        Raises:
+            EndpointClosed: The state is closed.
+        """
+        if self._closed:
+            raise EndpointClosed("this state of planned_hook is closed; make a new one for more steps")
+        return queues_of(self.process_group, self)
+
     def close(self) -> None:
-        """End the threads, after the last step."""
-        self.queues.close()
+        """End the threads, after the last step of all models that share them."""
+        self._closed = True
+        release(self)
 
 
 def planned_hook(state: PlannedState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -93,9 +109,15 @@ def planned_hook(state: PlannedState, bucket: dist.GradBucket) -> Future[torch.T
 
     Returns:
         A future of the mean over the ranks, in the bucket's own buffer.
+
+    Raises:
+        CallMismatch: The ranks' states differ, at the first call.
+        EndpointClosed: The state is closed.
     """
+    queues = state.queues()
+    state.check_alike(bucket.buffer().device)
     run = _BucketTasks(state, bucket)
-    state.last = state.queues.submit(run.tasks, run.actions, run.done)
+    state.last = queues.submit(run.tasks, run.actions, run.done)
     if bucket.is_last():  # DistributedDataParallel then sums what parameters were used, from this thread
         run.over.wait()
     return run.future

@@ -17,10 +17,15 @@ def check_racks(racks: Sequence[Sequence[int]]) -> None:
     ranks = sorted(rank for rack in racks for rank in rack)
     if ranks != list(range(dist.get_world_size())) or not all(racks):
         raise InvalidPlan(
-            f"racks {[list(rack) for rack in racks]}: each rank of 0…{dist.get_world_size() - 1} is in one rack",
+            f"{racks_named(racks)}: each rank of 0…{dist.get_world_size() - 1} is in one rack",
             place="racks",
             value=ranks,
         )
+
+
+def racks_named(racks: Sequence[Sequence[int]]) -> str:
+    """Return racks as messages name them."""
+    return f"racks {[list(rack) for rack in racks]}"
 
 
 class CallThread:

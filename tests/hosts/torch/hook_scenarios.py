@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
 from weir.hosts.compression.selective import SummationChoice
-from weir.hosts.errors import InvalidTensor
+from weir.hosts.errors import CallMismatch, InvalidTensor
 from weir.tests.paths import ROOT
 
 hooks: Any = torch_entry.hooks
@@ -206,12 +209,146 @@ def planned(rank: int, ranks: int) -> dict[str, Any]:
     }
 
 
+TERNGRAD = (ROOT / "examples" / "codecs" / "terngrad.compll").read_text()
+HALVES = """from weir.hosts.compression.codec import CodecDescription, GatheredCodec
+
+class Halves(GatheredCodec):
+    name = "halves"
+
+    def encode(self, values, context):
+        return (values * {factor}).astype("float16")
+
+    def decode(self, code, context):
+        return code.astype("float32")
+
+    def code_bytes(self, size):
+        return 2 * size
+
+def make(power: float = 1.0):
+    return Halves()
+
+DESCRIPTION = CodecDescription("halves", "float16", make, feedback=False)
+"""
+
+
+def differing(rank: int, folder: Path) -> dict[str, Any]:
+    """States and hooks that rank 1 has otherwise than the others, by the words that its error has."""
+    odd = rank == 1
+    (folder / "tern.compll").write_text(TERNGRAD + ("// other\n" if odd else ""))
+    (folder / "halves.py").write_text(HALVES.format(factor=2 if odd else 1))
+    (folder / "one.py").write_text(HALVES.format(factor=1))
+    plan = {710: SummationChoice("switch", True, 2 if odd else 3, 0.0)}
+    loaded = hooks.PackedState(8)
+    if odd:
+        loaded.load_state_dict({**loaded.state_dict(), "calls/0": np.array(4)})
+    return {
+        "packed10+feedback, seed 0": (hooks.PackedState(10 if odd else 8), hooks.packed_hook),
+        "packed8+feedback, seed 5": (hooks.PackedState(8, seed=5 if odd else 0), hooks.packed_hook),
+        "packed8-unrotated": (hooks.PackedState(8, rotated=not odd), hooks.packed_hook),
+        "topk(0.1000001)": (hooks.TopKState(0.1000001 if odd else 0.1), hooks.topk_hook),
+        "dgc(0.01, 0.8)": (hooks.DgcState(momentum=0.8 if odd else 0.9), hooks.dgc_hook),
+        "terngrad(2.5)": (hooks.CodecState("terngrad" if odd else "vote"), hooks.codec_hook),
+        "calls before: 4 of bucket 0": (loaded, hooks.packed_hook),
+        "tern.compll()#": (None, hooks.compll_hook(str(folder / "tern.compll"))),
+        "halves(power=1.0)#": (hooks.CodecState(str(folder / "halves.py")), hooks.codec_hook),
+        "halves(power=2.0)#": (hooks.CodecState(str(folder / "one.py"), power=2.0 if odd else 1.0), hooks.codec_hook),
+        "parts of sizes: 710: 2": (hooks.PlannedState(plan), hooks.planned_hook),
+        "planned packed8": (
+            hooks.PlannedState({}) if odd else hooks.PackedState(8),
+            hooks.planned_hook if odd else hooks.packed_hook,
+        ),
+    }
+
+
+def mismatches(rank: int, folder: Path) -> dict[str, str]:
+    """Errors of hooks whose states differ, by what rank 1 said; the group is of use afterwards."""
+    errors = {}
+    for words, (state, hook) in differing(rank, folder).items():
+        for _ in range(2):  # the second call compares again
+            try:
+                hook(state, Bucket([nn.Parameter(torch.zeros(710))], torch.ones(710))).wait()
+                errors[words] = "none"
+            except CallMismatch as error:
+                errors[words] = str(error)
+    model = DistributedDataParallel(model_of(1))
+    model.register_comm_hook(hooks.PackedState(8, seed=rank), hooks.packed_hook)
+    try:
+        model(data(rank)[0]).sum().backward()
+    except CallMismatch as error:
+        errors["in a backward pass"] = str(error)
+    for words, racks in (("racks [[0, 1], [2]]", [[0, 1], [2]]), ("racks [[0], [1], [2]]", [[0], [1], [2]])):
+        try:
+            hooks.HiTopKState(racks if rank == 1 else [[0, 1, 2]])
+        except CallMismatch as error:
+            errors[words] = str(error)
+        try:
+            hooks.RackGroups(racks if rank == 1 else [[0, 1, 2]])
+        except CallMismatch as error:
+            errors[f"Adasum among {words}"] = str(error)
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    errors["after them"] = str(total.tolist())
+    return errors
+
+
+def together(rank: int, ranks: int) -> dict[str, Any]:
+    """Digests of models with hooks of one group, of backward passes apart and of common ones."""
+
+    def course(both: bool) -> list[str]:
+        plan = {96 * 32: SummationChoice("switch", True, 3, 0.0), 96 * 64: SummationChoice("switch", True, 2, 0.0)}
+        states = [hooks.PlannedState(plan), hooks.PlannedState(plan, "uniform", bits=8), hooks.PackedState(8)]
+        found = [hooks.planned_hook, hooks.planned_hook, hooks.packed_hook]
+        models = [DistributedDataParallel(model_of(seed), bucket_cap_mb=0.01) for seed in range(3)]
+        for model, state, hook in zip(models, states, found, strict=True):
+            model.register_comm_hook(state, hook)
+        inputs, targets = data(rank)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.02) for model in models]
+        for _ in range(6):
+            losses = [nn.functional.mse_loss(model(inputs), targets) for model in models]
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            if both:
+                torch.stack(losses).sum().backward()
+            else:
+                for loss in losses:
+                    loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        for state in states[:2]:
+            state.close()
+        return [digest(model) for model in models]
+
+    return {"apart": course(False), "at once": course(True)}
+
+
+def accumulated(rank: int) -> dict[str, Any]:
+    """Digests after steps with `no_sync` and with a static graph, and the group's small calls."""
+    found = {}
+    for name, options in (("no_sync", {}), ("static", {"static_graph": True})):
+        model = DistributedDataParallel(model_of(1), bucket_cap_mb=0.02, **options)
+        model.register_comm_hook(hooks.PackedState(8), hooks.packed_hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+        inputs, targets = data(rank)
+        for _ in range(4):
+            optimizer.zero_grad()
+            with nullcontext() if name == "static" else model.no_sync():
+                nn.functional.mse_loss(model(inputs), targets).backward()
+            nn.functional.mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+        found[name] = digest(model)
+    return found
+
+
 def play(backend: str, rank: int, ranks: int, store: Any) -> dict[str, Any]:
     """Join a group by this back end and return all results."""
     dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=ranks)
     found = {"trained": trained(rank, ranks), "residuals": residuals(rank, ranks)}
     found["planned"] = planned(rank, ranks)
+    found["together"] = together(rank, ranks)
+    found["accumulated"] = accumulated(rank)
     carried = getattr(dist.distributed_c10d._get_default_group(), "carried", {})
     found["carried"] = dict(carried)
+    with TemporaryDirectory() as folder:
+        found["mismatches"] = mismatches(rank, Path(folder))
     dist.destroy_process_group()
     return found

@@ -57,6 +57,34 @@ def test_state_is_kept_by_parameter(played: list[dict[str, Any]]) -> None:
             assert all(rank[backend]["residuals"].values()), rank[backend]["residuals"]
 
 
+def test_other_options_at_a_rank_are_refused_at_all_ranks(played: list[dict[str, Any]]) -> None:
+    """With the ranks by what they have; the group stays in step."""
+    for backend in ("weir", "gloo"):
+        errors = [rank[backend]["mismatches"] for rank in played]
+        assert errors[0] == errors[1] == errors[2]
+        assert errors[0].pop("after them") == "[3.0, 3.0, 3.0]"
+        assert errors[0].pop("in a backward pass").count("packed8+feedback, seed ") == RANKS
+        assert len(errors[0]) == 12 + 4
+        for words, text in errors[0].items():
+            assert words in text
+            assert text.startswith("process group: the ranks' hooks differ: rank 1: "), text
+            assert "; ranks 0, 2: " in text
+
+
+def test_models_of_one_group_share_a_backward_pass(played: list[dict[str, Any]]) -> None:
+    """Also two with plans, whose calls are made by another thread: in the same order at all ranks."""
+    for backend in ("weir", "gloo"):
+        found = [rank[backend]["together"] for rank in played]
+        assert found[0]["at once"] == found[0]["apart"]
+        assert found[0] == found[1] == found[2]
+
+
+def test_hooks_fit_accumulation_and_static_graphs(played: list[dict[str, Any]]) -> None:
+    found = [rank["gloo"]["accumulated"] for rank in played]
+    assert found == [rank["weir"]["accumulated"] for rank in played]
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_plan_trains_with_the_same_bits_at_all_ranks(played: list[dict[str, Any]]) -> None:
     for backend in ("weir", "gloo"):
         found = [rank[backend]["planned"] for rank in played]

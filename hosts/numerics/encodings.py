@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
-from ..array_types import BoolArray
+from ..array_types import BoolArray, IntArray
 from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .draws import Draws, UintArray
@@ -50,6 +50,8 @@ class ChunkPlace:
     chunks: UintArray
     """Their numbers, (k,)."""
     draws: Draws = _NO_DRAWS
+    sizes: IntArray | None = None
+    """Numbers of a chunk that are the tensor's, (k,): zeros fill the rest. None: all."""
 
     @classmethod
     def first(cls, count: int) -> ChunkPlace:
@@ -58,7 +60,7 @@ class ChunkPlace:
 
     def of(self, these: BoolArray) -> ChunkPlace:
         """Return the chunks that a mask (k,) selects."""
-        return ChunkPlace(self.chunks[these], self.draws)
+        return ChunkPlace(self.chunks[these], self.draws, None if self.sizes is None else self.sizes[these])
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,8 +143,14 @@ class LaneCode(ABC):
         return chunks
 
     @abstractmethod
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        """Return the scales (k,) that this worker asks for; workers agree on the largest one of each chunk."""
+    def scale(self, chunks: Float32Array, levels: int, sizes: IntArray) -> NDArray[np.float64]:
+        """Return the scales (k,) that this worker asks for; workers agree on the largest one of each chunk.
+
+        Args:
+            chunks: Numbers (k, v), as `spread` returned them.
+            levels: Number of levels L.
+            sizes: How many of a chunk's numbers are there, (k,) > 0. The zeros after them are in no mean.
+        """
 
     @abstractmethod
     def quantise(
@@ -232,6 +238,11 @@ class UniformCode(LaneCode):
         size = block_size(values) if self.rotated else 0
         return size, np.float32(max(size, 1) ** -0.5)
 
+    def spread_sizes(self, sizes: IntArray, values: int) -> IntArray:
+        """Return how many numbers (k,) of chunks of `values` are not padding once they are spread: whole blocks."""
+        block = self.rotation(values)[0]
+        return -(-sizes // block) * block if block else sizes
+
     def spread(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
         if not self.rotated:
             return chunks
@@ -242,10 +253,11 @@ class UniformCode(LaneCode):
             return chunks
         return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
 
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+    def scale(self, chunks: Float32Array, levels: int, sizes: IntArray) -> NDArray[np.float64]:
         scales: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
         if clip := self.clip(levels):
-            scales = np.minimum(scales, clip * np.sqrt(square_sums(chunks) / chunks.shape[1]))
+            there = self.spread_sizes(sizes, chunks.shape[1])
+            scales = np.minimum(scales, clip * np.sqrt(square_sums(chunks) / there))
         return scales
 
     def quantise(
@@ -328,10 +340,12 @@ class LaneEncoding(Encoding):
 
     def prepare(self, values: NDArray[Any], weight: int, place: ChunkPlace) -> Exponents:
         """Spread the chunks in place and return the scale codes that they ask for; 256: one cannot be summed."""
+        sizes = np.full(len(values), self.values) if place.sizes is None else place.sizes
         if isinstance(self.code, UniformCode) and (fast := native_code()) is not None and values.flags.c_contiguous:
             asked = np.empty(len(values))
             clip, seed = float(self.code.clip(self.layout.levels)), place.draws.common_seed
-            fast.prepare(values, place.chunks, seed, *self.code.rotation(self.values), clip, LARGEST_SCALE, asked)
+            rotation, there = self.code.rotation(self.values), self.code.spread_sizes(sizes, self.values)
+            fast.prepare(values, place.chunks, there, seed, *rotation, clip, LARGEST_SCALE, asked)
             bad = np.isnan(asked)
             codes = scale_codes(np.where(bad, np.inf, asked))
             if self.poisons and bad.any():
@@ -349,7 +363,7 @@ class LaneEncoding(Encoding):
             return codes
         with np.errstate(over="ignore", invalid="ignore"):
             spread = self.code.spread(values, place)
-            scales = self.code.scale(spread, self.layout.levels)
+            scales = self.code.scale(spread, self.layout.levels, sizes)
         codes = scale_codes(np.where(np.isnan(scales), np.inf, scales))
         fit = codes <= LARGEST_EXPONENT  # others stay as they are, to be named in an error
         values[fit] = spread[fit]

@@ -131,12 +131,23 @@ def draw_uniform(numbers: Any, seed: Any, out: Any) -> None:
 
 
 @allocating
-def prepare(chunks: Any, numbers: Any, seed: Any, size: Any, factor: Any, clip: Any, bound: Any, scales: Any) -> None:
+def prepare(
+    chunks: Any,
+    numbers: Any,
+    sizes: Any,
+    seed: Any,
+    size: Any,
+    factor: Any,
+    clip: Any,
+    bound: Any,
+    scales: Any,
+) -> None:
     """Rotate contiguous chunks (k, v) in place, and write the scales (k,) that they ask for.
 
     Args:
         chunks: The numbers. A chunk whose scale is not a number or above `bound` stays as it is.
         numbers: Numbers of the chunks in their tensor, uint32 (k,).
+        sizes: Numbers that are not padding once they are rotated, (k,).
         seed: Seed of the rotations' signs.
         size: Numbers of a block that is rotated; 0: chunks are not rotated.
         factor: size^−½.
@@ -164,7 +175,7 @@ def prepare(chunks: Any, numbers: Any, seed: Any, size: Any, factor: Any, clip: 
         parts.view(np.uint32)[0] = largest
         scale = np.float64(parts.view(np.float32)[0])
         if clip > 0:
-            scale = min(scale, clip * np.sqrt(_squares(spread, parts) / spread.size))
+            scale = min(scale, clip * np.sqrt(_squares(spread, parts) / sizes[row]))
         scales[row] = scale
         if size and scale <= bound:
             _copy(spread, chunks[row])

@@ -217,6 +217,11 @@ class Tensor:
         self._shape: tuple[int, ...] = numbers.shape
         self._draws = draws
         self._numbers = np.arange(count, dtype=np.uint32)
+        self._sizes = np.full(count, encoding.values, np.int64)
+        """Numbers of the tensor in each chunk, (C,)."""
+        for (first, last), place in self._places():
+            if last > first:
+                self._sizes[(place + last - first - 1) // encoding.values] -= (first - last) % encoding.values
         self._adds = adds
         self._values = self._chunks(numbers, kind)
         self._own_exponents = self._prepare()
@@ -257,7 +262,7 @@ class Tensor:
         return self._values.nbytes
 
     def _place(self, chunks: IntArray | slice) -> ChunkPlace:
-        return ChunkPlace(self._numbers[chunks], self._draws)
+        return ChunkPlace(self._numbers[chunks], self._draws, self._sizes[chunks])
 
     def place(self, handle: int, start: int, lead: int) -> None:
         """Assign rounds to the tensor.
@@ -350,7 +355,7 @@ class Tensor:
         for first, last in pairwise(bounds):
             piece = type(self).__new__(type(self))
             piece.__dict__.update(self.__dict__)
-            for field in ("_values", "_own_exponents", "_agreed", "_weights", "_numbers"):
+            for field in ("_values", "_own_exponents", "_agreed", "_weights", "_numbers", "_sizes"):
                 setattr(piece, field, getattr(self, field)[first:last])
             piece._adds = None if self._adds is None else self._adds[first:last]
             piece._shape, piece._layers = piece._values.shape, []
@@ -461,10 +466,7 @@ class Tensor:
         value, values = self._encoding.values, self._joined(self._values)
         if len(self._layers) <= 1:
             return Reduced(self.name, self._encoding.kind, values, self._weights, value)
-        sizes = [
-            min(value, last - first - chunk * value) for first, last, chunks in self._layers for chunk in range(chunks)
-        ]
-        return Reduced(self.name, self._encoding.kind, values, self._weights, np.array(sizes, np.int64))
+        return Reduced(self.name, self._encoding.kind, values, self._weights, self._sizes)
 
     def _places(self) -> Iterator[tuple[tuple[int, int], int]]:
         """Yield each layer's elements, as first and end, and the first of its chunks."""

@@ -23,7 +23,7 @@ class Threshold(LaneCode):
     def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(3, workers)
 
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+    def scale(self, chunks: Float32Array, levels: int, sizes: IntArray) -> NDArray[np.float64]:
         largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
         return np.where(largest >= self._threshold, np.minimum(largest, LARGEST_SCALE), 0)  # τ itself is known
 

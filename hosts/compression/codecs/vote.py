@@ -20,8 +20,8 @@ class Signs(LaneCode):
     def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(2, workers)
 
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        mean: NDArray[np.float64] = np.abs(chunks).mean(axis=1, dtype=np.float64)
+    def scale(self, chunks: Float32Array, levels: int, sizes: IntArray) -> NDArray[np.float64]:
+        mean: NDArray[np.float64] = np.abs(chunks).sum(axis=1, dtype=np.float64) / sizes
         return mean
 
     def quantise(

@@ -99,11 +99,13 @@ class ProgramLanes(LaneCode):
     def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(1 << self._derived.bits, workers)
 
-    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+    def scale(self, chunks: Float32Array, levels: int, sizes: IntArray) -> NDArray[np.float64]:
         if not self._derived.scale:
             largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
             return np.minimum(largest, LARGEST_SCALE)
-        scales = [self._program.scalar(self._derived.scale, chunk) for chunk in chunks]
+        scales = [
+            self._program.scalar(self._derived.scale, chunk[:size]) for chunk, size in zip(chunks, sizes, strict=True)
+        ]
         return np.array(scales, np.float64)
 
     def quantise(

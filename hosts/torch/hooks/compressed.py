@@ -259,7 +259,9 @@ class LaneSum:
         self._chunks = np.zeros((count, encoding.values), np.float32)
         self._chunks.ravel()[: values.size] = values
         self._encoding, self._context, self._size, self._group = encoding, context, values.size, group
-        self._place = ChunkPlace(np.arange(count, dtype=np.uint32), context.draws)
+        chunks = np.arange(count, dtype=np.uint32)
+        sizes = np.minimum(values.size - chunks.astype(np.int64) * encoding.values, encoding.values)
+        self._place = ChunkPlace(chunks, context.draws, sizes)
         asked = np.minimum(encoding.prepare(self._chunks, 1, self._place), 255).astype(np.uint8)
         self._scales = torch.from_numpy(asked).to(device)
         self._lanes = torch.empty(0)

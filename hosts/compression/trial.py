@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from ..errors import InvalidCodec
+from ..errors import InvalidCodec, InvalidTensor
 from ..numerics.draws import Draws
-from ..numerics.lane_codes import LaneType
+from ..numerics.lane_codes import LARGEST_SCALE, LaneType
 from ..numerics.quantization import Float32Array
 from ..numerics.tensors import Tensor, reference_sum, sum_locally
 from .codec import Codec, Context
@@ -22,6 +22,8 @@ SIZES: Final = (*range(1, 34), 255, 1000, 4097)
 _WORKERS: Final = 3
 _TOLERANCE: Final = 1e-4
 _SEED: Final = 7
+_MANY: Final = 1 << 16
+"""Numbers of which an error is measured."""
 _WINDOW: Final = 64
 """Messages that are made and read at once."""
 
@@ -44,17 +46,35 @@ def check(codec: Codec) -> Findings:
     """Try a codec on arrays of many sizes.
 
     Raises:
-        InvalidCodec: A shape, a type, or the claim that codes can be summed is wrong.
+        InvalidCodec: A shape, a type, or the claim that codes can be summed is wrong, or finite numbers become others.
     """
     linear = True
-    for size in SIZES:
-        arrays = _normal(size, _WORKERS)
-        parts = contributions(codec, arrays)
-        total = _summed(codec, arrays)
+    for arrays in (*(_normal(size, _WORKERS) for size in SIZES), *_edges()):
+        size = arrays[0].size
+        try:
+            parts = contributions(codec, arrays)
+            total = _summed(codec, arrays)
+        except InvalidTensor as error:
+            if error.place.startswith("tensor"):  # the sum of lanes has refused a scale
+                raise InvalidCodec(
+                    f"the scale of {size} finite numbers ({_shown(arrays)}) is NaN, infinite or above "
+                    f"{LARGEST_SCALE:g}; a common scale is finite for all finite numbers",
+                    place=codec.name,
+                    value=size,
+                ) from error
+            raise
         for result in (*parts, total):
             if result.shape != (size,) or result.dtype != np.float32:
                 raise InvalidCodec(
                     f"{size} numbers become {result.shape} of {result.dtype}", place=codec.name, value=size
+                )
+            if not (finite := np.isfinite(result)).all():
+                raise InvalidCodec(
+                    f"{size} finite numbers ({_shown(arrays)}) become {result[~finite][0]} at index "
+                    f"{int((~finite).argmax())}; decode returns finite numbers for finite ones. A division by 0, the "
+                    "root of a negative number or a number beyond float32 are the usual reasons",
+                    place=codec.name,
+                    value=float(result[~finite][0]),
                 )
         right = np.sum(parts, axis=0, dtype=np.float64)
         linear &= bool(np.allclose(total, right, atol=_TOLERANCE * max(1.0, float(np.abs(right).max()))))
@@ -62,10 +82,18 @@ def check(codec: Codec) -> Findings:
         raise InvalidCodec(
             "merge is not the sum of what the codes decode to", place=codec.name, value=size, allowed=("their sum",)
         )
-    size = 1 << 16
-    values = _normal(size, 1)
-    error = float(np.square(contributions(codec, values)[0] - values[0]).sum() / np.square(values[0]).sum())
-    return Findings(codec.name, codec.homomorphic, linear, codec.bytes_on_wire(size, 8) / size, error)
+    per_number = codec.bytes_on_wire(_MANY, 8) / _MANY
+    return Findings(codec.name, codec.homomorphic, linear, per_number, one_code_error(codec))
+
+
+def one_code_error(codec: Codec) -> float:
+    """Return the squared error of one code of normal numbers, relative to their square.
+
+    Error feedback keeps errors bounded if this is at most 1 (Karimireddy et al., 2019, a contraction). Above, what
+    rounding adds is larger than the numbers, and grows from step to step.
+    """
+    values = _normal(_MANY, 1)
+    return float(np.square(contributions(codec, values)[0] - values[0]).sum() / np.square(values[0]).sum())
 
 
 def contributions(codec: Codec, arrays: Sequence[Float32Array], *, seed: int = _SEED) -> list[Float32Array]:
@@ -118,6 +146,16 @@ def measure(codec: Codec, size: int, clock: Callable[[], float]) -> tuple[float,
             codec.decode(codes[0], contexts[0])
         spans.append((middle - start, clock() - middle))
     return min(span[0] for span in spans), min(span[1] for span in spans)
+
+
+def _edges() -> list[list[Float32Array]]:
+    """Arrays of zeros, as of a layer that is not used, and of equal numbers."""
+    return [[np.full(33, number, np.float32)] * _WORKERS for number in (0.0, 0.5)]
+
+
+def _shown(arrays: Sequence[Float32Array]) -> str:
+    values = arrays[0]
+    return "all 0" if not values.any() else f"{values.min():.3g} to {values.max():.3g}"
 
 
 def _normal(size: int, workers: int) -> list[Float32Array]:

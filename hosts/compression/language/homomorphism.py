@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .kernels import function_parts
+from .kernels import captured, function_parts
 from .syntax import Node
 from .types import UINT_BITS, Checked, walk
 
@@ -42,6 +42,8 @@ def derive(checked: Checked) -> Derived:
     encoded, decoded = _statements(checked.encode), _statements(checked.decode)
     if any(node.rule == "branch" for node in (*encoded, *decoded)):
         return Derived("it branches outside the functions of map")
+    if assigned := [node.parts[0] for node in (*encoded, *decoded) if node.rule == "assignment"]:
+        return Derived(f"it assigns to {assigned[0]} again")
     parts = _concatenated(encoded)
     if parts is None:
         return Derived("encode does not return one concat(…) of names")
@@ -69,6 +71,8 @@ def derive(checked: Checked) -> Derived:
     if len(names) != len(parts):
         return Derived("decode does not extract what encode has joined")
     field_name = names[parts.index(fields[0])]
+    if base not in [node.parts[1] for node in decoded if node.rule == "declaration" and node.parts[3] == field_name]:
+        return Derived(f"decode extracts {field_name} with another type than {base}*")
     restore = next((_mapped(node.parts[0], field_name) for node in decoded if node.rule == "returned"), None)
     if restore is None:
         return Derived(f"decode does not return map({field_name}, …)")
@@ -76,7 +80,11 @@ def derive(checked: Checked) -> Derived:
     if inner or _degree(value, parameter) > 1:
         return Derived(f"decode is not affine in {parameter}")
     scale = shared[0] if shared else ""
-    return Derived("", UINT_BITS[base], quantise, restore, scale, names[parts.index(scale)] if scale else "")
+    scale_name = names[parts.index(scale)] if scale else ""
+    for function, common, where in ((quantise, scale, f"the function of {fields[0]}"), (restore, scale_name, "decode")):
+        if private := [name for name in captured(function) if name != common and name not in checked.params]:
+            return Derived(f"{where} takes {private[0]}, which is neither a parameter nor the common scale")
+    return Derived("", UINT_BITS[base], quantise, restore, scale, scale_name)
 
 
 def _statements(function: Node) -> list[Node]:

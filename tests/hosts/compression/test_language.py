@@ -15,7 +15,7 @@ from weir.hosts.compression.codecs import make_codec
 from weir.hosts.compression.language.codec import load, same_bits
 from weir.hosts.compression.language.homomorphism import derive
 from weir.hosts.compression.language.program import CodecProgram
-from weir.hosts.compression.trial import check
+from weir.hosts.compression.trial import check, contributions
 from weir.hosts.errors import InvalidCodec
 from weir.hosts.numerics.draws import Draws
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
@@ -24,7 +24,7 @@ from weir.tests.support.errors import raises
 
 FOLDER = ROOT / "examples" / "codecs"
 NAMES = ("onebit", "tbq", "terngrad", "graddrop", "dgc")
-SIZES = (1, 2, 3, 7, 33, 1000, 70_001)
+SIZES = (*range(1, 41), 99, 100, 101, 600, 1000, 70_001)
 Made = tuple[bytes, np.ndarray]
 
 
@@ -76,13 +76,14 @@ def terngrad(values: np.ndarray, draws: Draws) -> Made:
 
 
 def sampled(values: np.ndarray, draws: Draws) -> tuple[np.ndarray, int]:
-    """The indices above the sampled threshold, and the most that DGC keeps."""
+    """The indices that reach the sampled threshold, and the most that DGC keeps."""
     count = min(1000, values.size)
     uniform = draws.own_uniform(np.zeros(1, np.uint32), count)[0]
     at = (uniform * np.float32(values.size)).astype(np.int64).clip(0, values.size - 1)
     ordered = np.sort(np.abs(values[at]))[::-1]
     threshold = ordered[int(np.float32(0.01) * np.float32(count))]
-    return np.flatnonzero(np.abs(values) > threshold), max(int(np.float32(0.01) * np.float32(values.size)), 1)
+    most = max(int(np.float32(0.01) * np.float32(values.size)), 1)
+    return np.flatnonzero((np.abs(values) >= threshold) & (values != 0)), most
 
 
 def sparse(values: np.ndarray, at: np.ndarray) -> Made:
@@ -98,8 +99,8 @@ def graddrop(values: np.ndarray, draws: Draws) -> Made:
 def dgc(values: np.ndarray, draws: Draws) -> Made:
     at, most = sampled(values, draws)
     if at.size > most:
-        limit = np.sort(np.abs(values[at]))[::-1][most]
-        at = at[np.abs(values[at]) > limit]
+        limit = np.sort(np.abs(values[at]))[::-1][most - 1]
+        at = at[np.abs(values[at]) >= limit][:most]
     return sparse(values, at)
 
 
@@ -127,6 +128,27 @@ def test_a_generated_codec_equals_the_hand_written_one(name: str, native: bool) 
         assert program.decode(made, size).tobytes() == numbers.astype(np.float32).tobytes(), size
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["NumPy", "native"])
+@pytest.mark.parametrize("name", ["graddrop", "dgc"])
+def test_sparse_codecs_send_a_number_of_any_array(name: str, native: bool) -> None:
+    """Also of few numbers and of equal ones; of zeros they send none."""
+    program = CodecProgram(text_of(name), name, native=native)
+    rng = np.random.default_rng(1)
+    for size in (*range(1, 102), *range(102, 601, 9), 4099):
+        arrays = {"normal": rng.standard_normal(size), "alike": rng.choice([-2.0, 2.0], size)}
+        for case, array in arrays.items():
+            values = array.astype(np.float32)
+            code, numbers = HAND_WRITTEN[name](values, Draws(size, 1))
+            made = program.encode(values, Draws(size, 1))
+            assert made.tobytes() == code, (size, case)
+            sent = np.flatnonzero(program.decode(made, size))
+            assert sent.size >= 1, (size, case)
+            assert numbers[sent].tobytes() == values[sent].tobytes()
+            if name == "dgc":
+                assert sent.size <= max(1, int(0.01 * size)), (size, case)
+    assert not program.decode(program.encode(np.zeros(50, np.float32), Draws()), 50).any()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_is_a_codec_that_keeps_its_contract(name: str) -> None:
     found = check(load(str(FOLDER / f"{name}.compll"), native=False))
@@ -143,6 +165,25 @@ def test_a_threshold_codec_sums_as_the_built_in_one() -> None:
     built_in = make_codec("tbq", threshold=0.5)
     results = [codec.merge(arrays, contexts[0]) for codec in (own, built_in)]
     assert results[0].tobytes() == results[1].tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_feedback_is_the_default_where_errors_stay_bounded(name: str) -> None:
+    path = str(FOLDER / f"{name}.compll")
+    kept = [Compression.named(path, feedback=feedback).codec.keeps_residuals for feedback in (None, True, False)]
+    assert kept == [name != "terngrad", True, False]
+
+
+@pytest.mark.parametrize(("name", "bounded"), [("terngrad", False), ("onebit", True)])
+def test_what_feedback_keeps_grows_if_a_code_adds_more_than_the_numbers(name: str, bounded: bool) -> None:
+    codec = Compression.named(str(FOLDER / f"{name}.compll"), feedback=True).codec
+    gradient = np.random.default_rng(2).standard_normal(500).astype(np.float32)
+    sizes = []
+    for step in range(30):
+        values = codec.compensate("g", gradient)
+        codec.update("g", values, contributions(codec, [values], seed=step)[0])
+        sizes.append(float(np.linalg.norm(codec.compensate("g", np.zeros_like(gradient)))))
+    assert (sizes[-1] < 5 * sizes[2]) is bounded
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,6 +214,11 @@ MUTANTS = [
     ("terngrad", "(level - 1) * scale", "scale / (level + 1)"),
     ("terngrad", "(level - 1) * scale", "abs(level - 1) * scale"),
     ("terngrad", "concat(scale, q)", "concat(q, scale, q)"),
+    ("terngrad", "uint2* q = map", "gradient = map(gradient, [](float x) -> float { return 2 * x; }); uint2* q = map"),
+    ("terngrad", "extract(packed, scale, q);", "extract(packed, scale, q); scale = 2 * scale;"),
+    ("terngrad", "common float scale", "float m = 1; m = 2; common float scale"),
+    ("terngrad", "return scale > 0", "return scale > 0 && size > 0"),
+    ("tbq", "(level - 1) * threshold", "(level - 1) * threshold * size"),
     ("tbq", "(level - 1) * threshold", "floor(level / 2) * threshold"),
     ("tbq", "map(gradient, [](float x)", "map(filter(gradient, [](float y) -> bool { return y > 0; }), [](float x)"),
     ("tbq", "x >= threshold ?", "x >= gradient[0] ?"),
@@ -192,6 +238,12 @@ def test_codes_that_cannot_be_summed_are_found(name: str, old: str, new: str) ->
     assert derive(program.checked).reason
 
 
+def test_a_field_of_another_type_in_decode_is_found() -> None:
+    head, tail = text_of("terngrad").split("float* decode")
+    program = CodecProgram(f"{head}float* decode{tail.replace('uint2', 'uint4')}", "mutant", native=False)
+    assert "uint2*" in derive(program.checked).reason
+
+
 @pytest.mark.parametrize("new", ["level * scale - scale", "-(scale * (1 - level))", "(level - 1) * (scale / 1.0)"])
 def test_affine_forms_are_summed(new: str) -> None:
     program = CodecProgram(text_of("terngrad").replace("(level - 1) * scale", new), "form", native=False)
@@ -206,6 +258,41 @@ def test_a_codec_in_python_with_a_false_claim_is_found() -> None:
 
     with pytest.raises(InvalidCodec):
         check(Forgetful("topk", 0.5))
+
+
+SCALED = """code encode(float* g) {{
+    common float s = {scale};
+    uint2* q = map(g, [](float x) -> uint2 {{ return floor({level}); }});
+    return concat(s, q);
+}}
+float* decode(code c) {{
+    float s;
+    uint2* q;
+    extract(c, s, q);
+    return map(q, [](uint2 level) -> float {{ return (level - 1) * {back}; }});
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SCALED.format(scale="1 / reduce(g, sum) * 0", level="x / s + 1", back="s"), "NaN"),
+        (SCALED.format(scale="sqrt(0 - 1 - reduce(g, max))", level="x / s + 1", back="s"), "scale"),
+        (SCALED.format(scale="reduce(g, max)", level="1 + x", back="1 / (s - s)"), "become"),
+        ("", "become nan"),
+    ],
+    ids=["a scale of zeros", "a root", "in decode", "gathered"],
+)
+def test_codecs_that_make_no_numbers_are_refused_in_plain_words(text: str, words: str, tmp_path: Path) -> None:
+    text = text or GOOD.format(
+        statements="float s = reduce(g, sum); g = map(g, [](float x) -> float { return x / s; });"
+    )
+    (tmp_path / "broken.compll").write_text(text)
+    with pytest.raises(InvalidCodec) as raised:
+        check(load(str(tmp_path / "broken.compll"), native=False))
+    assert words in str(raised.value)
+    assert "finite numbers" in str(raised.value)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors.values import Checks
-from ..compression.codec import Codec, Context, State
+from ..compression.codec import Codec, Context
 from ..compression.codecs import CODECS, file_details, make_codec
 from ..compression.feedback import ErrorFeedback
 from ..compression.language.codec import ENDING
+from ..compression.states import State, checked_calls, owned, split
+from ..compression.trial import one_code_error
 from ..errors import InvalidTensor
 from ..numerics.datatypes import DataType, FloatType, as_numbers
 from ..numerics.draws import Draws, mixed
@@ -30,6 +32,7 @@ from .operation import OperationCall, Started, narrowed
 
 _OPERATIONS: Final = ("sum", "mean")
 _CALLS: Final = "calls/"
+_CODEC: Final = "codec"
 
 
 class Compression:
@@ -74,8 +77,9 @@ class Compression:
 
         Args:
             codec: Name or path; docs/compression.md lists the names.
-            feedback: True to wrap the codec in error feedback, unless it keeps residuals itself; None: as the codec's
-                description recommends.
+            feedback: True to wrap the codec in error feedback, unless it keeps residuals itself; None: if that helps
+                the codec. Its description says so; for a file in CompLL it is the case if the error of one code is at
+                most the numbers themselves (`one_code_error`).
             seed: Seed of random numbers, the same at every worker.
             **options: Options of the codec.
 
@@ -86,8 +90,10 @@ class Compression:
         made, seed = make_codec(codec, **options), checks.integer("seed", seed, -(1 << 63))
         if feedback is not None:
             feedback = checks.flag("feedback", feedback)
+        elif codec.endswith(ENDING):
+            feedback = one_code_error(make_codec(codec, **{**options, "native": False})) <= 1  # not compiled: same bits
         else:
-            feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
+            feedback = CODECS.describe(codec).feedback
         wrapped = ErrorFeedback(made) if feedback and not made.keeps_residuals else made
         return cls(wrapped, seed=seed, details=file_details(codec, options))
 
@@ -99,16 +105,22 @@ class Compression:
     def state_dict(self) -> State:
         """Return residuals and counts of calls, as arrays by name, for checkpoints."""
         calls: State = {f"{_CALLS}{name}": np.array(count) for name, count in self._calls.items()}
-        return {**self.codec.state_dict(), **calls}
+        return {**self.codec.state_dict(), **calls, _CODEC: np.array(self.name)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint.
 
         Args:
             state: Residuals and counts of calls, as `state_dict` returned them.
+
+        Raises:
+            InvalidTensor: It was saved from another codec, or with other options or another seed; or an entry is
+                unknown or has another type or shape. Nothing has changed then.
         """
-        self.codec.load_state_dict(state)
-        self._calls = {key.removeprefix(_CALLS): int(count) for key, count in state.items() if key.startswith(_CALLS)}
+        calls, rest = split(owned(state, self.name, _CODEC), _CALLS)
+        counts = checked_calls(calls, _CALLS, self.name)
+        self.codec.load_state_dict(rest)
+        self._calls = counts
 
     def next_seed(self, name: str) -> int:
         """Return the seed of the next call of an array's name, an integer of 64 bits; each call advances it."""

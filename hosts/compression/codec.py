@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import shown
 from ...wire.aggregation import LANES
+from ..errors import InvalidTensor
 from ..numerics.datatypes import DataType
 from ..numerics.draws import Draws
 from ..numerics.lane_codes import LaneType
 from ..numerics.quantization import Float32Array
 from ..numerics.tensors import reference_sum
-
-State = dict[str, NDArray[Any]]
-"""State of a codec by "kind of state/name of the tensor"."""
+from .states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,19 @@ class Codec(ABC):
         """Return this worker's state, by names, for checkpoints."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 (most codecs have no state)
-        """Continue from a state that `state_dict` returned."""
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state that `state_dict` returned; a codec without state refuses all entries.
+
+        Raises:
+            InvalidTensor: An entry is unknown, or no array of the right type and shape.
+        """
+        if state:
+            raise InvalidTensor(
+                f"unknown entry {shown(next(iter(state)))}",
+                place=f"state of {self.name}",
+                value=next(iter(state)),
+                allowed=("the entries that state_dict returned",),
+            )
 
 
 class LaneCodec(Codec):

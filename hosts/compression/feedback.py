@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidTensor
 from ..numerics.datatypes import DataType
 from ..numerics.quantization import Float32Array
-from .codec import Codec, Context, State
+from .codec import Codec, Context
+from .states import State, check_size, checked_numbers, split
 
 _RESIDUAL: Final = "residual/"
 
@@ -40,13 +40,7 @@ class ErrorFeedback(Codec):
         residual = self._residuals.get(name)
         if residual is None:
             return values
-        if residual.shape != values.shape:
-            raise InvalidTensor(
-                f"{values.size} numbers; the residual of this name has {residual.size}. Tensors of several sizes need "
-                "several names",
-                place=f"tensor {name!r}",
-                value=values.size,
-            )
+        check_size(residual, values, "residual", name)
         return values + residual
 
     def encode(self, values: Float32Array, context: Context) -> NDArray[Any]:
@@ -74,9 +68,7 @@ class ErrorFeedback(Codec):
         return {**self.codec.state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self.codec.load_state_dict(state)
-        self._residuals = {
-            key.removeprefix(_RESIDUAL): np.array(residual, np.float32)
-            for key, residual in state.items()
-            if key.startswith(_RESIDUAL)
-        }
+        residuals, rest = split(state, _RESIDUAL)
+        found = checked_numbers(residuals, _RESIDUAL, self.name)
+        self.codec.load_state_dict(rest)
+        self._residuals = found

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, CodecDescription, State, number_text
+from ..codec import Codec, CodecDescription, number_text
+from ..states import State, check_size, checked_numbers, split
 from .graddrop import GradDrop
 
 _VELOCITY: Final = "velocity/"
@@ -35,8 +36,11 @@ class DeepGradientCompression(GradDrop):
 
     def compensate(self, name: str, values: Float32Array) -> Float32Array:
         zeros = np.zeros_like(values)
-        self._velocity[name] = self._velocity.get(name, zeros) * self._momentum + values
-        return self._accumulated.get(name, zeros) + self._velocity[name]
+        velocity, accumulated = self._velocity.get(name, zeros), self._accumulated.get(name, zeros)
+        check_size(velocity, values, "velocity", name)
+        check_size(accumulated, values, "accumulation", name)
+        self._velocity[name] = velocity * self._momentum + values
+        return accumulated + self._velocity[name]
 
     def update(self, name: str, values: Float32Array, sent: Float32Array) -> None:
         gone = (sent != 0) | ~np.isfinite(values)  # a NaN would stay for ever
@@ -50,11 +54,14 @@ class DeepGradientCompression(GradDrop):
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        for prefix, arrays in ((_VELOCITY, self._velocity), (_ACCUMULATED, self._accumulated)):
-            arrays.clear()
-            for key, array in state.items():
-                if key.startswith(prefix):
-                    arrays[key.removeprefix(prefix)] = np.array(array, np.float32)
+        velocities, rest = split(state, _VELOCITY)
+        accumulations, rest = split(rest, _ACCUMULATED)
+        found = (
+            checked_numbers(velocities, _VELOCITY, self.name),
+            checked_numbers(accumulations, _ACCUMULATED, self.name),
+        )
+        super().load_state_dict(rest)
+        self._velocity, self._accumulated = found
 
 
 def make(ratio: float = 0.01, momentum: float = 0.9) -> Codec:

@@ -12,6 +12,7 @@ State belongs to parameters, not to buckets, which DistributedDataParallel build
 PyTorch compares the annotations of hooks with its classes, so this module does not postpone their evaluation.
 """
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,10 +25,11 @@ from numpy.typing import NDArray
 from torch.futures import Future
 
 from ...collectives.compression import Compression
-from ...compression.codec import Codec, Context, State
+from ...compression.codec import Codec, Context
+from ...compression.states import State, check_numbered, checked_calls, owned, split
 from ...numerics.draws import Draws, mixed
 from ...numerics.encodings import ChunkPlace, Encoding, encoding_of
-from ...numerics.lane_codes import LaneType
+from ...numerics.lane_codes import LARGEST_SCALE, NAN_CODE, LaneType
 from ...numerics.quantization import Float32Array
 from .agreement import check_alike
 from .group_queues import settle
@@ -35,7 +37,10 @@ from .group_queues import settle
 Finish = Callable[[], tuple[Float32Array, Float32Array]]
 """Returns a sum of numbers (size,), and what this rank's own code decodes to."""
 
+_log = logging.getLogger(__name__)
+
 _CALLS: Final = "calls/"
+_HOOK: Final = "hook"
 
 
 class CodecState:
@@ -67,6 +72,7 @@ class CodecState:
         self.process_group = process_group
         self._seed = seed
         self._words = compression.name
+        self._warned = False
         self._compared: Callable[[], Any] = lambda: None
         """Returns the group whose ranks have compared their states, if it is still there."""
         self._calls: dict[int, int] = {}
@@ -98,6 +104,30 @@ class CodecState:
             check_alike(self.words(), group, device)
             self._compared = weakref.ref(group)
 
+    def warn_of_range(self, buffer: torch.Tensor, *, finite: bool, fits: bool = True) -> None:
+        """Log once that finite gradients become NaN.
+
+        Args:
+            buffer: Gradients of a bucket.
+            finite: False if they have a NaN or an infinity as float32.
+            fits: False if they need a larger scale than the largest.
+        """
+        if self._warned or (finite and fits):
+            return
+        if not fits:
+            reason = f"need a scale above {LARGEST_SCALE:g}, the largest"
+        elif buffer.dtype == torch.float64 and bool(torch.isfinite(buffer).all()):
+            reason = f"are beyond float32, {torch.finfo(torch.float32).max:g}"
+        else:
+            return  # not finite before
+        self._warned = True
+        _log.warning(
+            "%s: finite gradients of this rank %s, so they become NaN at all ranks; clip them, or lower the loss's "
+            "scale. This is logged once",
+            self.codec.name,
+            reason,
+        )
+
     def next_draws(self, bucket: int) -> Draws:
         """Return the seeds of a bucket's next call."""
         count = self._calls[bucket] = self._calls.get(bucket, 0) + 1
@@ -106,12 +136,21 @@ class CodecState:
     def state_dict(self) -> State:
         """Return this rank's state for a checkpoint of its own."""
         calls: State = {f"{_CALLS}{bucket}": np.array(count) for bucket, count in self._calls.items()}
-        return {**self.codec.state_dict(), **calls}
+        return {**self.codec.state_dict(), **calls, _HOOK: np.array(self._words)}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state that `state_dict` returned at the same rank."""
-        self.codec.load_state_dict(state)
-        self._calls = {int(key.removeprefix(_CALLS)): int(n) for key, n in state.items() if key.startswith(_CALLS)}
+        """Continue from a state that `state_dict` returned at the same rank. All ranks load theirs of one step.
+
+        Raises:
+            InvalidTensor: It was saved from another codec, or with other options or another seed; or an entry is
+                unknown or has another type or shape. Nothing has changed then.
+        """
+        entries = owned(state, self._words, _HOOK)
+        check_numbered(entries, self._words)
+        calls, rest = split(entries, _CALLS)
+        counts = checked_calls(calls, _CALLS, self._words)
+        self.codec.load_state_dict(rest)
+        self._calls = {int(bucket): count for bucket, count in counts.items()}
 
 
 class PackedState(CodecState):
@@ -146,7 +185,10 @@ def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tenso
     """Average a bucket by the codec of its state.
 
     Register it as `model.register_comm_hook(CodecState("tbq", threshold=0.01), codec_hook)`. It works inside torch's
-    `fp16_compress_wrapper` and `bf16_compress_wrapper`. A NaN or an infinity at any rank becomes NaN at all.
+    `fp16_compress_wrapper`, and inside `bf16_compress_wrapper` where PyTorch allows that: with CUDA and NCCL.
+
+    A NaN or an infinity at any rank becomes NaN at all: in its chunk if switches sum lanes, else in the whole bucket.
+    So do finite numbers beyond float32, and those that need a larger scale than 2^23.5; both are logged once.
 
     Args:
         state: The state, of this model alone.
@@ -171,7 +213,7 @@ def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tenso
         agreed = torch.from_numpy(wanted).to(buffer.device)
         dist.all_reduce(agreed, group=group)
         context = replace(context, agreed=agreed.cpu().numpy())
-    future, finish = _send(codec, values, context, buffer.device, group)
+    future, finish = _send(state, values, context, buffer)
 
     def done(waited: Future[Any]) -> torch.Tensor:
         waited.value()  # raises what the sum has failed with
@@ -201,7 +243,7 @@ def dgc_hook(state: DgcState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
 
 
 def compll_hook(
-    path: str, *, process_group: Any = None, feedback: bool = True, seed: int = 0, **params: float
+    path: str, *, process_group: Any = None, feedback: bool | None = None, seed: int = 0, **params: float
 ) -> Callable[[object, dist.GradBucket], Future[torch.Tensor]]:
     """Return a hook by a codec written in CompLL, with state of its own.
 
@@ -210,7 +252,8 @@ def compll_hook(
     Args:
         path: Path of the codec's file.
         process_group: Group whose ranks train together; None: the default one.
-        feedback: Add what a code loses to the next gradient.
+        feedback: Add what a code loses to the next gradient; None: if the error of one code is at most the numbers
+            themselves, so that errors stay bounded. TernGrad's is larger.
         seed: Of random numbers, the same at every rank.
         **params: Values of the codec's parameters.
 
@@ -226,26 +269,39 @@ def compll_hook(
 
 
 def _send(
-    codec: Codec, values: Float32Array, context: Context, device: torch.device, group: Any
+    state: CodecState, values: Float32Array, context: Context, buffer: torch.Tensor
 ) -> tuple[Future[Any], Finish]:
-    """Start to sum numbers (size,); the sum is there when the future is complete."""
+    """Start to sum numbers (size,) of a bucket's buffer; the sum is there when the future is complete."""
+    codec, group, device = state.codec, state.process_group, buffer.device
     code = codec.encode(values, context)
-    if codec.kind is None:
-        return gather_codes(codec, code, context, bool(np.isfinite(values).all()), device, group)
-    if isinstance(codec.kind, LaneType):
-        encoding = encoding_of(codec.kind, context.workers, poison=True)
-        lanes = LaneSum(encoding, code, context, device, group)
-        lanes.agree()
-        lanes.encode()
-        return lanes.start(), lanes.finish
-    if not np.isfinite(values).all():  # which the code may have left out
-        code = np.full_like(code, np.nan)
+    if not isinstance(codec.kind, LaneType):
+        finite = bool(np.isfinite(values).all())
+        state.warn_of_range(buffer, finite=finite)
+        if codec.kind is None:
+            return gather_codes(codec, code, context, finite, device, group)
+        return _sum_codes(codec, code if finite else np.full_like(code, np.nan), context, device, group)
+    encoding = encoding_of(codec.kind, context.workers, poison=True)
+    lanes = LaneSum(encoding, code, context, device, group)
+    state.warn_of_range(buffer, finite=lanes.finite, fits=lanes.fits)
+    lanes.agree()
+    lanes.encode()
+    return lanes.start(), lanes.finish
+
+
+def _sum_codes(
+    codec: Codec, code: NDArray[Any], context: Context, device: torch.device, group: Any
+) -> tuple[Future[Any], Finish]:
+    """Start to sum codes of float32; a rank with a NaN or an infinity sends NaN, and all numbers become NaN."""
     numbers = torch.from_numpy(code.copy()).to(device)
     work = dist.all_reduce(numbers, group=group, async_op=True)
-    return work.get_future(), lambda: (
-        codec.decode(numbers.cpu().numpy(), context),
-        codec.decode(code, context),
-    )
+
+    def finish() -> tuple[Float32Array, Float32Array]:
+        total, own = numbers.cpu().numpy(), codec.decode(code, context)
+        if np.isnan(total).any():
+            return np.full(context.size, np.nan, np.float32), own
+        return codec.decode(total, context), own
+
+    return work.get_future(), finish
 
 
 class LaneSum:
@@ -262,7 +318,12 @@ class LaneSum:
         chunks = np.arange(count, dtype=np.uint32)
         sizes = np.minimum(values.size - chunks.astype(np.int64) * encoding.values, encoding.values)
         self._place = ChunkPlace(chunks, context.draws, sizes)
-        asked = np.minimum(encoding.prepare(self._chunks, 1, self._place), 255).astype(np.uint8)
+        codes = encoding.prepare(self._chunks, 1, self._place)
+        self.finite = bool((codes != NAN_CODE).all())
+        """False if there is a NaN or an infinity."""
+        self.fits = bool((codes <= NAN_CODE).all())
+        """False if a chunk needs a larger scale than there is."""
+        asked = np.minimum(codes, NAN_CODE).astype(np.uint8)
         self._scales = torch.from_numpy(asked).to(device)
         self._lanes = torch.empty(0)
         self._own: NDArray[np.int32] = np.empty((0, 0), np.int32)

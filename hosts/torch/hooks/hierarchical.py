@@ -15,20 +15,24 @@ also after DistributedDataParallel has built other buckets, whose shards are oth
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from ...compression.codec import Context, State, number_text
+from ...compression.codec import Context, number_text
+from ...compression.states import State, check_numbered, check_size, checked_numbers, owned, split
 from ...errors import InvalidPlan
 from ...numerics.draws import Draws
 from ...numerics.quantization import Float32Array
 from .agreement import check_alike, device_of_world
 from .compressed import CodecState, gather_codes
 from .racks import CallThread, check_racks, racks_named
+
+_HOOK: Final = "hook"
+_RESIDUAL: Final = "residual/"
 
 
 class HiTopKState:
@@ -70,10 +74,17 @@ class HiTopKState:
         self.calls = CallThread("weir hitopk")
 
     def residuals(self, names: Sequence[str], sizes: Sequence[int]) -> Float32Array:
-        """Return what has not crossed of parameters' sums, one after another; zeros for those that are new."""
-        return np.concatenate(
-            [self._residuals.get(name, np.zeros(size, np.float32)) for name, size in zip(names, sizes, strict=True)]
-        )
+        """Return what has not crossed of parameters' sums, one after another; zeros for those that are new.
+
+        Raises:
+            InvalidTensor: A parameter has another size than its residual.
+        """
+        parts = []
+        for name, size in zip(names, sizes, strict=True):
+            new = np.zeros(size, np.float32)
+            parts.append(self._residuals.get(name, new))
+            check_size(parts[-1], new, "residual", name)
+        return np.concatenate(parts)
 
     def keep(self, names: Sequence[str], residuals: Sequence[Float32Array]) -> None:
         """Keep the residuals of parameters for the next step."""
@@ -81,11 +92,22 @@ class HiTopKState:
 
     def state_dict(self) -> State:
         """Return this rank's state for a checkpoint of its own."""
-        return {name: kept.copy() for name, kept in self._residuals.items()}
+        residuals: State = {f"{_RESIDUAL}{name}": kept.copy() for name, kept in self._residuals.items()}
+        return {**residuals, _HOOK: np.array(self.name)}
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from a state that `state_dict` returned at the same rank."""
-        self._residuals = {name: np.array(kept, np.float32) for name, kept in state.items()}
+        """Continue from a state that `state_dict` returned at the same rank.
+
+        Raises:
+            InvalidTensor: It was saved with other arguments; or an entry is unknown or has another type or shape.
+                Nothing has changed then.
+        """
+        entries = owned(state, self.name, _HOOK)
+        check_numbered(entries, self.name)
+        residuals, rest = split(entries, _RESIDUAL)
+        found = checked_numbers(residuals, _RESIDUAL, self.name)
+        self.codec_state.codec.load_state_dict(rest)  # which refuses all
+        self._residuals = found
 
 
 def hitopk_hook(state: HiTopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:

@@ -126,8 +126,8 @@ def planned_hook(state: PlannedState, bucket: dist.GradBucket) -> Future[torch.T
 class _Piece:
     """A part of a compressed gradient on its way: its numbers are encoded and decoded by the compute queue."""
 
-    def __init__(self, state: PlannedState, values: Float32Array, draws: Draws, device: torch.device) -> None:
-        self._state, self._values, self._draws, self._device = state, values, draws, device
+    def __init__(self, state: PlannedState, values: Float32Array, draws: Draws, buffer: torch.Tensor) -> None:
+        self._state, self._values, self._draws, self._buffer = state, values, draws, buffer
         self.total: Float32Array = values
         """Sum over the ranks, in the end."""
         self.own: Float32Array = values
@@ -140,7 +140,8 @@ class _Piece:
         assert isinstance(state.codec.kind, LaneType)
         encoding = encoding_of(state.codec.kind, context.workers, poison=True)
         numbers = state.codec.encode(self._values, context)
-        self._sum = LaneSum(encoding, numbers, context, self._device, group)
+        self._sum = LaneSum(encoding, numbers, context, self._buffer.device, group)
+        state.warn_of_range(self._buffer, finite=self._sum.finite, fits=self._sum.fits)
 
     def agree(self) -> None:
         self._sum.agree()
@@ -176,7 +177,7 @@ class _BucketTasks:
             if count:
                 self._values[index] = state.codec.compensate(self._names[index], self._values[index])
                 self._pieces[index] = [
-                    _Piece(state, piece, Draws(mixed(draws.seed, index, part), draws.rank), self._buffer.device)
+                    _Piece(state, piece, Draws(mixed(draws.seed, index, part), draws.rank), self._buffer)
                     for part, piece in enumerate(np.array_split(self._values[index], count))
                 ]
         self._add_tasks()

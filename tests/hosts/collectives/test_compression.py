@@ -160,6 +160,38 @@ def test_state_is_saved_and_loaded() -> None:
         assert job.reduce(values)[0].tobytes() == other.reduce(values)[0].tobytes()
 
 
+@pytest.mark.parametrize("codec", ["packed", "dgc", "onebit", "terngrad"])
+def test_states_of_others_are_refused(codec: str) -> None:
+    """Another codec, options or seed, and entries that no state has; nothing has changed then."""
+    values = arrays(2, 40)
+    job = Job(2, codec)
+    job.reduce(values)
+    mine, theirs = job.compressions[0], Compression.named(codec, seed=1)
+    kept = mine.state_dict()
+    wrong: list[Any] = [theirs.state_dict(), Compression.named("topk", ratio=0.5).state_dict(), {}, None, {1: 2}]
+    wrong += [{**kept, "more/tensor": np.zeros(2)}, {**kept, "calls/tensor": np.array([1, 2])}, {**kept, "calls/x": -1}]
+    for key in kept.keys() - {"codec", "calls/tensor"}:
+        numbers = kept[key]
+        wrong += [{**kept, key: other} for other in (numbers.astype(np.float64), numbers.reshape(2, -1), None)]
+        wrong.append({**kept, key: np.where(np.arange(40) == 3, np.float32(np.inf), numbers)})
+    for state in wrong:
+        with pytest.raises(InvalidTensor) as raised:
+            mine.load_state_dict(state)
+        assert raised.value.place == f"state of {mine.name}" or raised.value.place == f"state of {mine.codec.name}"
+        assert mine.state_dict().keys() == kept.keys()
+        assert all(np.array_equal(mine.state_dict()[key], kept[key]) for key in kept)
+
+
+def test_a_state_of_tensors_of_another_size_is_refused() -> None:
+    for codec in ("packed", "dgc"):
+        job, other = Job(2, codec), Job(2, codec)
+        job.reduce(arrays(2, 40))
+        for mine, theirs in zip(job.compressions, other.compressions, strict=True):
+            theirs.load_state_dict(mine.state_dict())
+        with raises(InvalidTensor, place="tensor 'tensor'", value=41):
+            other.reduce(arrays(2, 41))
+
+
 def test_results_keep_type_and_shape() -> None:
     for dtype in ("float16", "float64", "float32"):
         values: list[Any] = [value.astype(dtype).reshape(7, 20) for value in arrays(2, 140)]
@@ -186,6 +218,31 @@ def test_a_nan_does_not_stay_in_the_residual() -> None:
     job = Job(2, "packed")
     job.reduce([values[0], np.full(100, np.nan, np.float32)], nonfinite="poison")
     assert np.isfinite(job.reduce(values)[0]).all()
+
+
+def test_codecs_of_other_files_are_mismatches(tmp_path: Path) -> None:
+    """Files of one name and other texts, and options that a codec in Python does not name."""
+    guide = (ROOT / "docs" / "compression.md").read_text()
+    (text,) = [block.split("```")[0] for block in guide.split("```python\n") if "DESCRIPTION = " in block]
+    tern = (ROOT / "examples" / "codecs" / "terngrad.compll").read_text()
+    pairs = []
+    for folder, change in (("a", ""), ("b", "\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "halves.py").write_text(text + change)
+        (tmp_path / folder / "tern.compll").write_text(tern + change)
+        pairs.append([Compression.named(str(tmp_path / folder / name)) for name in ("halves.py", "tern.compll")])
+    for mine, theirs in zip(*pairs, strict=True):
+        job = MemoryJob(2)
+        first, second = (Communicator(driver, timeout_s=1) for driver in job.drivers)
+        handle = first.allreduce_async(np.ones(9, np.float32), compression=mine)
+        second.allreduce_async(np.ones(9, np.float32), compression=theirs)
+        with pytest.raises(CallMismatch):
+            handle.wait()
+
+
+def test_options_are_compared_to_their_last_digit() -> None:
+    assert Compression.named("topk", ratio=0.1).name != Compression.named("topk", ratio=0.1000001).name
+    assert Compression.named("topk", ratio=1).name == Compression.named("topk", ratio=1.0).name
 
 
 def test_differences_between_workers_are_mismatches() -> None:

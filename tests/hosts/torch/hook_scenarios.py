@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from weir import torch_entry
 from weir.hosts.compression.selective import SummationChoice
 from weir.hosts.errors import CallMismatch, InvalidTensor
+from weir.hosts.numerics.draws import mixed
+from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.paths import ROOT
 
 hooks: Any = torch_entry.hooks
@@ -132,7 +135,7 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
     made_nan = []
     for codec in ("topk", "graddrop", "dgc", "onebit", "randomk", "blocks"):
         bucket = Bucket([first, second], broken.clone())
-        made_nan.append(bool(torch.isnan(hooks.codec_hook(hooks.CodecState(codec), bucket).wait()).any()))
+        made_nan.append(bool(torch.isnan(hooks.codec_hook(hooks.CodecState(codec), bucket).wait()).all()))
     huge = torch.full((710,), 3e38)
     beyond = hooks.packed_hook(hooks.PackedState(8), Bucket([first, second], huge)).wait()
     mean = hooks.packed_hook(hooks.PackedState(15), Bucket([first, second], gradient.clone())).wait()
@@ -145,6 +148,54 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
         "no codec loses a NaN": all(made_nan),
         "beyond the range is a NaN": bool(torch.isnan(beyond).all()),
         "the mean": bool(np.allclose(mean, right, atol=2e-3)),
+    }
+
+
+def tails(rank: int, ranks: int) -> dict[str, bool]:
+    """Hooks against the sum that fabrics return, for arrays that fill no chunk: the scales are those of the numbers."""
+    found = {}
+    for codec, options in (("vote", {}), ("terngrad", {}), ("packed", {"bits": 6})):
+        for size in (1, 100, 5_001):
+            drawn = [np.random.default_rng([size, each]).standard_normal(size) for each in range(ranks)]
+            arrays = [array.astype(np.float32) for array in drawn]
+            state = hooks.CodecState(codec, feedback=False, **options)
+            bucket = Bucket([nn.Parameter(torch.zeros(size))], torch.from_numpy(arrays[rank].copy()))
+            mean = hooks.codec_hook(state, bucket).wait().numpy()
+            total = reference_sum(arrays, dtype=state.codec.kind, seed=mixed(0, 0, 1))
+            found[f"{codec} of {size}"] = mean.tobytes() == (total / np.float32(ranks)).tobytes()
+    return found
+
+
+def warnings_of(values: torch.Tensor, rank: int, codec: str = "packed", planned: bool = False) -> list[str]:
+    """Warnings of a hook that rank 1 gives these numbers twice, and the others zeros."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(hooks.CodecState.__module__)
+    logger.addHandler(handler)
+    plan = {values.numel(): SummationChoice("switch", True, 1, 0.0)}
+    state = hooks.PlannedState(plan, codec) if planned else hooks.CodecState(codec)
+    for _ in range(2):
+        buffer = values.clone() if rank == 1 else torch.zeros_like(values)
+        bucket = Bucket([nn.Parameter(torch.zeros(values.numel()))], buffer)
+        result = (hooks.planned_hook if planned else hooks.codec_hook)(state, bucket).wait()
+        assert torch.isnan(result).all()
+    if planned:
+        state.close()
+    logger.removeHandler(handler)
+    return told
+
+
+def out_of_range(rank: int) -> dict[str, list[str]]:
+    """Warnings about numbers that become NaN: finite ones beyond the scale or float32, and others."""
+    beyond = torch.full((50,), 1e300, dtype=torch.float64)
+    return {
+        "scale": warnings_of(torch.full((1024,), 3e38), rank),
+        "planned scale": warnings_of(torch.full((1024,), 3e38), rank, planned=True),
+        "float32": warnings_of(beyond, rank),
+        "float32 gathered": warnings_of(beyond, rank, "topk"),
+        "float32 summed": warnings_of(beyond, rank, "randomk"),
+        "no number": warnings_of(torch.full((50,), float("nan")), rank),
     }
 
 
@@ -344,6 +395,8 @@ def play(backend: str, rank: int, ranks: int, store: Any) -> dict[str, Any]:
     dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=ranks)
     found = {"trained": trained(rank, ranks), "residuals": residuals(rank, ranks)}
     found["planned"] = planned(rank, ranks)
+    found["tails"] = tails(rank, ranks)
+    found["out of range"] = out_of_range(rank)
     found["together"] = together(rank, ranks)
     found["accumulated"] = accumulated(rank)
     carried = getattr(dist.distributed_c10d._get_default_group(), "carried", {})

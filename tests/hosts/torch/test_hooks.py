@@ -58,7 +58,7 @@ def test_state_is_kept_by_parameter(played: list[dict[str, Any]]) -> None:
 
 
 def test_other_options_at_a_rank_are_refused_at_all_ranks(played: list[dict[str, Any]]) -> None:
-    """With the ranks by what they have; the group stays in step."""
+    """The error has the ranks by what they have; the group stays in step."""
     for backend in ("weir", "gloo"):
         errors = [rank[backend]["mismatches"] for rank in played]
         assert errors[0] == errors[1] == errors[2]
@@ -69,6 +69,21 @@ def test_other_options_at_a_rank_are_refused_at_all_ranks(played: list[dict[str,
             assert words in text
             assert text.startswith("process group: the ranks' hooks differ: rank 1: "), text
             assert "; ranks 0, 2: " in text
+
+
+def test_hooks_have_the_sums_of_the_fabric_for_arrays_of_any_size(played: list[dict[str, Any]]) -> None:
+    for rank in played:
+        for backend in ("weir", "gloo"):
+            assert all(rank[backend]["tails"].values()), rank[backend]["tails"]
+
+
+def test_finite_numbers_that_become_nan_are_logged_once(played: list[dict[str, Any]]) -> None:
+    for backend in ("weir", "gloo"):
+        told = [rank[backend]["out of range"] for rank in played]
+        assert not any(any(lines) for lines in told[0].values())
+        assert {case: len(lines) for case, lines in told[1].items()} == {case: case != "no number" for case in told[1]}
+        assert "1.18633e+07" in told[1]["scale"][0]
+        assert "3.40282e+38" in told[1]["float32"][0]
 
 
 def test_models_of_one_group_share_a_backward_pass(played: list[dict[str, Any]]) -> None:

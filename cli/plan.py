@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..errors.values import shown
 from ..topologies.problems import BadFile, read_text
 from .help import command_group, examples
 
@@ -126,8 +127,12 @@ def _sizes_of(file: Path) -> list[int]:
         raise typer.BadParameter(f"{error}; {allowed}") from None
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{file}: is not JSON: {error}; {allowed}") from None
-    if not isinstance(sizes, list) or not all(isinstance(size, int) and 0 < size <= _LARGEST for size in sizes):
-        raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers from 1 to {_LARGEST}")
+    allowed = f"sizes are a JSON list of whole numbers from 1 to {_LARGEST}"
+    if not isinstance(sizes, list) or not sizes:
+        raise typer.BadParameter(f"{file}: {shown(sizes)} is no list of sizes; {allowed}, at least one")
+    for index, size in enumerate(sizes):
+        if type(size) is not int or not 0 < size <= _LARGEST:
+            raise typer.BadParameter(f"{file}: size {index} is {shown(size)}; {allowed}")
     if len(sizes) > _MOST:
         raise typer.BadParameter(f"{file}: {len(sizes)} sizes; {_MOST} are the most")
     return sizes

@@ -46,3 +46,14 @@ def test_a_file_without_sizes_is_refused(text: str, tmp_path: Path) -> None:
     sizes = tmp_path / "sizes.json"
     sizes.write_text(text)
     assert CliRunner().invoke(app, ["plan", "compression", str(sizes)]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("[]", "[]"), ("[7, true]", "size 1 is True"), ("[1.5]", "1.5"), ("null", "None")]
+)
+def test_what_is_no_size_is_named(text: str, value: str, tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(text)
+    done = CliRunner().invoke(app, ["plan", "compression", str(sizes)], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.exit_code == 2
+    assert value in done.output

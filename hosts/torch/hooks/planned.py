@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
+from ....errors.values import Checks
 from ...compression.codec import Context
 from ...compression.selective import SummationChoice
 from ...compression.task_graph import COMPUTE, NETWORK, Task
@@ -51,14 +52,21 @@ class PlannedState(CodecState):
             **options: As those of `CodecState`.
 
         Raises:
-            InvalidTensor: The plan has another way than the switches, the codec is unknown, or it has no lanes.
+            InvalidTensor: The plan is no mapping of sizes to choices, or has another way than the switches; the codec
+                is unknown, or it has no lanes.
         """
         super().__init__(codec, **options)
         if not isinstance(self.codec.kind, LaneType):
             raise InvalidTensor(
                 "codes are not summed in lanes; use codec_hook for this codec", place="planned_hook", value=codec
             )
-        for size, choice in plan.items():
+        checks = Checks(InvalidTensor, "planned_hook")
+        given: object = plan
+        if not isinstance(given, Mapping):
+            raise checks.refuse("plan", given, "is no mapping", "choices by the sizes of gradients")
+        for size, choice in given.items():
+            checks.integer("the size of a gradient in the plan", size, 1)
+            checks.instance(f"the choice of {size} numbers", choice, SummationChoice)
             if choice.way != _WAY:
                 raise InvalidTensor(
                     f"way {choice.way!r}; all gradients go by the process group's all_reduce. Plan without the costs "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weir.hosts.compression.selective import SummationChoice
 from weir.hosts.errors import InvalidTensor
 from weir.tests.paths import ROOT
 
@@ -98,3 +99,9 @@ def test_wrong_entries_are_refused_and_change_nothing(change: dict[str, Any]) ->
 def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(InvalidTensor):
         hooks.DgcState().load_state_dict(state)
+
+
+@pytest.mark.parametrize("plan", [None, [1], {"3": SummationChoice("switch", True, 1, 0.0)}, {3: 4}], ids=str)
+def test_what_is_no_plan_is_refused(plan: Any) -> None:
+    with pytest.raises(InvalidTensor):
+        hooks.PlannedState(plan)

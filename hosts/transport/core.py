@@ -281,7 +281,7 @@ class TransportCore:
             self.counters.accepted += len(heads)
         elif peer_epoch != connection.epoch:
             self.counters.stale_epoch += len(heads)
-            connection.owes_open = True  # the peer learns by it that this end has begun anew
+            connection.owes_open |= not connection.is_closed_there  # the peer learns by it that this end has begun anew
         else:
             if epoch != connection.peer_epoch:
                 connection.adopt(epoch, now_ns)

@@ -125,22 +125,30 @@ def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator 
 
     Raises:
         GossipError: The policy is unknown.
-        HostError: The job has one worker, or an option is out of range; also errors of `weir.join`.
+        HostError: The optimiser is none of PyTorch's or is wrapped already, the job has one worker, or an option is out
+            of range; also errors of `weir.join`.
     """
-    from torch.distributed.optim import PostLocalSGDOptimizer
+    from torch.optim import Optimizer
 
+    from . import hosts
     from .controller.gossip.policies import POLICIES
-    from .hosts import join
-    from .hosts.torch.gossip import GossipAverager
+    from .errors.values import Checks
+    from .hosts.torch.gossip import GossipAverager, GossipOptimizer
 
+    checks = Checks(hosts.InvalidPlan, "gossip")
+    checks.instance("optimizer", optimizer, Optimizer)
+    if hasattr(optimizer, "averager"):
+        raise hosts.InvalidPlan("the optimizer averages already; wrap it once", place="gossip", value=optimizer)
+    if communicator is not None:
+        checks.instance("communicator", communicator, hosts.Communicator)
     compute = POLICIES.describe(policy).compute
 
     def parts(seconds: Any) -> tuple[Any, Any]:
         found = compute(seconds)
         return found.probabilities, found.pull_weights
 
-    transport = (join() if communicator is None else communicator).transport
-    return PostLocalSGDOptimizer(optimizer, GossipAverager(transport, parts, **options))
+    transport = (hosts.join() if communicator is None else communicator).transport
+    return GossipOptimizer(optimizer, GossipAverager(transport, parts, **options))
 
 
 def _create(*words: Any) -> Any:

@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.distributed.optim import PostLocalSGDOptimizer
 
 from ...errors.values import Checks
 from ..errors import (
@@ -87,6 +88,34 @@ class _Question(NamedTuple):
 
     peer: int
     call: TransportCall[Published]
+
+
+class GossipOptimizer(PostLocalSGDOptimizer):
+    """Optimiser that averages after each step; in all else it is the wrapped one.
+
+    PyTorch's class keeps the wrapped one's parameter groups of its beginning, of which `load_state_dict` makes new
+    ones: schedulers would then change the learning rates of the old ones.
+    """
+
+    optim: torch.optim.Optimizer
+    averager: GossipAverager
+
+    def __init__(self, optimizer: torch.optim.Optimizer, averager: GossipAverager) -> None:
+        """Wrap an optimiser."""
+        super().__init__(optimizer, averager)
+        del self.param_groups  # `__getattr__` finds those of the wrapped one
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped optimiser, such as its parameter groups, its defaults and its hooks."""
+        if name == "optim":  # not set yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self.optim, name)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make a step of the wrapped optimiser, and average; return the closure's loss."""
+        loss = self.optim.step(closure) if closure is not None else self.optim.step()
+        self.averager.average_parameters(self.param_groups)
+        return loss
 
 
 class GossipAverager:

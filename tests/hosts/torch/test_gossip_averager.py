@@ -464,6 +464,54 @@ def test_the_example_learns_without_an_all_reduce_of_gradients() -> None:
         assert int(pulls) > 50
 
 
+def test_schedulers_and_new_parameters_act_after_a_checkpoint_is_loaded() -> None:
+    import torch
+
+    from weir.hosts.torch.gossip import GossipOptimizer
+
+    scene = Scene(2)
+    model = torch.nn.Linear(3, 2)
+    optimizer = GossipOptimizer(torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9), scene.averagers[0])
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    hooked: list[object] = []
+    optimizer.register_step_post_hook(lambda *_: hooked.append(1))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(3)).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() != 0
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert scene.averagers[0].step == 1
+    schedule.step()
+    added = torch.nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [added]})
+    wrapped = optimizer.optim
+    assert [group["lr"] for group in wrapped.param_groups] == [0.5, 1.0]
+    before = model.bias.detach().clone()
+    closure()
+    optimizer.step()
+    assert torch.allclose(model.bias.detach(), before - 0.5 * 1.9)  # momentum of two gradients of 1
+    assert scene.board.values[0, scene.averagers[0]._weights_name][1].size == 3 * 2 + 2 + 2
+    assert len(hooked) == 2
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=10)
+
+
+def test_only_optimisers_are_wrapped_and_only_once() -> None:
+    import torch
+
+    from weir import torch_entry
+    from weir.hosts.torch.gossip import GossipOptimizer
+
+    model = torch.nn.Linear(3, 2)
+    once = GossipOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), Scene(2).averagers[0])
+    for wrong in (None, model, "sgd", once):
+        with raises(InvalidPlan, place="gossip", value=wrong):
+            torch_entry.gossip(wrong)
+
+
 _ENDS = """
 import sys
 

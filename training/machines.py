@@ -17,6 +17,12 @@ from .errors import TrainingError
 
 Floats64 = NDArray[np.float64]
 
+SLOWEST: Final = 1e-3
+"""Lowest speed of a machine in samples per second: a sample takes a quarter of an hour."""
+FASTEST: Final = 1e9
+"""Highest speed of a machine in samples per second: a sample takes 1 ns, the unit of virtual time."""
+LEAST_JITTER: Final = 0.5
+"""Smallest factor that `jitter` draws."""
 _FOREVER_NS: Final = 1 << 62
 
 
@@ -58,8 +64,11 @@ class Machine:
     """Factor on each iteration's time, by iteration; the sequence repeats."""
 
     def __post_init__(self) -> None:
-        if not self.samples_per_s > 0:
-            raise TrainingError(f"a machine of {self.samples_per_s} samples a second; a speed is above 0")
+        if not SLOWEST <= self.samples_per_s <= FASTEST:
+            raise TrainingError(
+                f"a machine of {self.samples_per_s} samples a second; allowed: {SLOWEST:g} to {FASTEST:g}",
+                value=self.samples_per_s,
+            )
         for name, values in (("cpu", self.cpu), ("memory", self.memory), ("jitter", self.jitter)):
             if not len(values) or not (np.isfinite(values) & (values > 0)).all():
                 raise TrainingError(f"a machine's {name}: {values}; there is at least one value, and all are above 0")
@@ -74,11 +83,11 @@ class Machine:
         return self.samples_per_s * self.readings(now_ns).cpu / float(self.jitter[iteration % len(self.jitter)])
 
     def compute_ns(self, samples: int, iteration: int, now_ns: int) -> int:
-        """Return the duration in ns of an iteration over this many samples that begins now."""
+        """Return the duration in ns of an iteration over this many samples that begins now, at least 1."""
         most = self.memory_samples or samples
         parts = [min(most, samples - first) for first in range(0, samples, most)]
         busy = sum(max(part, self.saturation) for part in parts) / self.speed(iteration, now_ns)
-        return len(parts) * self.launch_ns + round(1e9 * busy)
+        return max(1, len(parts) * self.launch_ns + round(1e9 * busy))
 
 
 def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1, 0.75, 0.5, 0.25)) -> Floats64:
@@ -111,12 +120,12 @@ def jitter(
     Args:
         rng: Source of the draws.
         iterations: Number of factors.
-        noise: Standard deviation of normal noise around 1; factors are 0.5 or more.
+        noise: Standard deviation of normal noise around 1; factors are `LEAST_JITTER` or more.
         spikes: Probability of a further factor `spike`.
         spike: That factor.
 
     Returns:
         Factors, (iterations,).
     """
-    factors = np.maximum(1 + rng.normal(0, noise, iterations), 0.5)
+    factors = np.maximum(1 + rng.normal(0, noise, iterations), LEAST_JITTER)
     return np.where(rng.random(iterations) < spikes, spike * factors, factors)

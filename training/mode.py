@@ -210,6 +210,11 @@ class Mode(ABC):
         return {option.name: getattr(self, option.name) for option in fields(self) if option.name != "name"}
 
     @property
+    def steps_between(self) -> int:
+        """Steps that a worker makes from one exchange to the next."""
+        return 1
+
+    @property
     def detail(self) -> str:
         """The option that tables show next to the label, with its symbol; empty if there is none."""
         return ""

@@ -100,7 +100,9 @@ class RunConfig(FabricFile):
                 "synchronisation: modes train the digits' network or a convolutional one, and the run has a workload "
                 "of its own; leave one of the two sections out"
             )
-        self.synchronisation.check(len(self.job.workers), has_server=self.job.server is not None)
+        self.synchronisation.check(
+            len(self.job.workers), self.training.options.batch, has_server=self.job.server is not None
+        )
         return self
 
     @model_validator(mode="after")

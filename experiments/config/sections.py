@@ -52,9 +52,21 @@ def _either(number: dict[str, Any], pattern: str) -> WithJsonSchema:
 
 Rate = Annotated[int, _quantity(parse_rate), Field(gt=0), _either({"exclusiveMinimum": 0}, RATE_PATTERN)]
 """Bits per second."""
-Duration = Annotated[int, _quantity(parse_delay), Field(ge=0), _either({"minimum": 0}, DELAY_PATTERN)]
+_LONGEST_NS: Final = 10**18
+"""Longest time, 31 years: sums of several are 64-bit numbers, too."""
+Duration = Annotated[
+    int,
+    _quantity(parse_delay),
+    Field(ge=0, le=_LONGEST_NS),
+    _either({"minimum": 0, "maximum": _LONGEST_NS}, DELAY_PATTERN),
+]
 """Nanoseconds."""
-LongDuration = Annotated[int, _quantity(parse_delay), Field(gt=0), _either({"exclusiveMinimum": 0}, DELAY_PATTERN)]
+LongDuration = Annotated[
+    int,
+    _quantity(parse_delay),
+    Field(gt=0, le=_LONGEST_NS),
+    _either({"exclusiveMinimum": 0, "maximum": _LONGEST_NS}, DELAY_PATTERN),
+]
 """Nanoseconds, not 0."""
 
 

@@ -23,14 +23,17 @@ from pydantic import (
 from ...controller.gossip.policies import POLICIES
 from ...errors.texts import printable
 from ...imports import user_files
+from ...topologies.problems import shown
+from ...topologies.units import format_delay
 from ...training import MODES, Machine, Mode, TrainingError, make_mode
-from ...training.machines import drifting, jitter, stepping
-from ...training.mode import PeerMode, ServedMode
+from ...training.machines import FASTEST, LEAST_JITTER, SLOWEST, drifting, jitter, stepping
+from ...training.mode import PeerMode, ServedMode, SummedMode
 from ...training.workloads import WORKLOADS
 from .sections import Duration, LongDuration, Section, described, is_left_alone, one_of_or_user_file
 
 _SPANS = 997
 """Number of spans, and of iterations, after which drawn values repeat: a prime, so that the periods rarely coincide."""
+_AND_OPTIONS = "the path of a Python file, or a mapping with one as its name and the mode's options"
 _FILE = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
 
 
@@ -47,14 +50,26 @@ class _UnreadMode(Mode):
         return self.given
 
 
+def _what_is_no_mode(value: object) -> str:
+    if value is None:
+        return "there is no mode"
+    if not isinstance(value, dict):
+        return f"{shown(value)} is no mode"
+    if "name" not in value:
+        return f"{shown(value)} has no name of a mode"
+    return f"name: {shown(value['name'])} is no name of a mode"
+
+
 def _as_mode(value: object, info: ValidationInfo) -> object:
     """Accept a mode's name alone, or with its options."""
     fields = {"name": value} if isinstance(value, str) else value
-    if not isinstance(fields, dict):
+    if isinstance(value, Mode):
         return value
-    if not isinstance(fields.get("name"), str):
-        raise ValueError(f"a mode has a name; supported: {', '.join(MODES)}")
-    options = {str(name): value for name, value in fields.items() if name != "name"}
+    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
+        raise ValueError(f"{_what_is_no_mode(value)}; write one of {', '.join(MODES)}, {_AND_OPTIONS}")
+    if strange := [name for name in fields if not isinstance(name, str)]:
+        raise ValueError(f"mode {printable(fields['name'])}: option {shown(strange[0])} is no option's name")
+    options = {name: value for name, value in fields.items() if name != "name"}
     files = [
         (name, text) for name, text in options.items() if isinstance(text, str) and text.endswith(user_files.ENDING)
     ]
@@ -105,7 +120,7 @@ ModeEntry = Annotated[
 class MachinesConfig(Section):
     """Workers' computing speeds; changes and jitter are drawn from the run's seed."""
 
-    speeds: list[Annotated[float, Field(gt=0)]] = Field(min_length=1)
+    speeds: list[Annotated[float, Field(ge=SLOWEST, le=FASTEST)]] = Field(min_length=1)
     """Samples per second of each worker's machine when all of it is free, by rank."""
     launch: Duration = 0
     """Time of every iteration apart from its samples."""
@@ -148,7 +163,7 @@ class SynchronisationConfig(Section):
     """Share of the rows that are dealt to workers regardless of their label; the others are dealt by label. None: every
     worker draws from all rows.
     """
-    target: float = Field(gt=0)
+    target: float = Field(gt=0, le=1e30)
     """Held-out loss whose time is taken; training ends with it."""
     limit: LongDuration = 5_000_000_000
     """Virtual time after which it ends anyway."""
@@ -165,8 +180,14 @@ class SynchronisationConfig(Section):
             raise ValueError("modes: one is there twice; name each once")
         return self
 
-    def check(self, workers: int, has_server: bool) -> None:
-        """Raise ValueError for options that do not fit a job of this many workers, with or without one server."""
+    def check(self, workers: int, batch: int, has_server: bool) -> None:
+        """Raise ValueError for options that do not fit a job.
+
+        Args:
+            workers: Number of its workers.
+            batch: Samples of a worker's step.
+            has_server: True if it has one parameter server.
+        """
         if len(self.machines.speeds) != workers:
             raise ValueError(
                 f"synchronisation.machines.speeds: {len(self.machines.speeds)} for {workers} workers; each has one"
@@ -184,3 +205,16 @@ class SynchronisationConfig(Section):
                 mode.check(workers)
             except TrainingError as error:
                 raise ValueError(f"synchronisation.modes: {error}") from None
+            self._check_exchange(mode, batch)
+
+    def _check_exchange(self, mode: Mode, batch: int) -> None:
+        """Raise ValueError if the limit ends training before the mode's first exchange, whatever is drawn."""
+        speeds = self.machines.speeds
+        speed = min(speeds) if isinstance(mode, SummedMode) else max(speeds)  # in sums all workers take part
+        steps = int(self.limit / (self.machines.launch + LEAST_JITTER * 1e9 * batch / speed))
+        if steps < mode.steps_between > 1:
+            raise ValueError(
+                f"synchronisation.modes: {mode.name}: period {mode.steps_between} leaves no exchange within the limit "
+                f"of {format_delay(self.limit)}, in which a worker of {speed:g} samples per second makes at most "
+                f"{steps} steps"
+            )

@@ -192,6 +192,32 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
         ({"modes": [{"name": "ssp", "stale": 2}]}, r'mode ssp: unknown option "stale"; supported: staleness'),
         ({"modes": [{"name": "gossip", "policy": "exat"}]}, 'unknown gossip policy "exat", did you mean "exact"'),
         ({"modes": ["asp", "asp"]}, "one is there twice"),
+        (
+            {"modes": [3]},
+            r"modes\.0: 3 is no mode; write one of bsp, .*, gossip, .*, or a mapping with one as its name",
+        ),
+        ({"modes": [None]}, r"modes\.0: there is no mode; write one of bsp, "),
+        ({"modes": [["bsp"]]}, r"modes\.0: \['bsp'\] is no mode; write one of bsp, "),
+        ({"modes": [{"name": 3}]}, r"modes\.0: name: 3 is no name of a mode; write one of bsp, "),
+        ({"modes": [{"policy": "exact"}]}, r"modes\.0: .* has no name of a mode; write one of bsp, "),
+        ({"modes": [{"name": "gossip", 3: 4}]}, r"modes\.0: mode gossip: option 3 is no option's name"),
+        (
+            {"modes": [{"name": "local", "period": 10**9}]},
+            r"period 1000000000 is out of range; allowed: 1 to 1000000 ",
+        ),
+        (
+            {"modes": [{"name": "local", "period": 1000}], "limit": "1s"},
+            r"local: period 1000 leaves no exchange within the limit of 1s, in which a worker of 2000 samples per "
+            r"second makes at most \d+ steps",
+        ),
+        ({"modes": [{"name": "diloco", "step": 1e300}]}, r"0 < step <= 1e\+30"),
+        ({"machines": {"speeds": [1e-300, 1, 1]}}, r"machines\.speeds\.0: 1e-300 is not right; write 0\.001 or more"),
+        (
+            {"machines": {"speeds": [1e300, 1, 1]}},
+            r"machines\.speeds\.0: 1e\+300 is not right; write 1000000000 or less",
+        ),
+        ({"machines": {"speeds": [1, 1, 1], "launch": 10**21}}, r"machines\.launch: .* is not right"),
+        ({"target": 1e300}, r"target: 1e\+300 is not right"),
         ({"modes": [{"name": "backup", "quorum": 4}]}, "quorum: 4 of 3 workers; a step needs between 1 and 3"),
         ({"machines": {"speeds": [1000, 1000]}}, r"synchronisation\.machines\.speeds: 2 for 3 workers"),
     ],

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Final
 
+from ..errors import TrainingError
 from ..loss_curve import Iteration
 from ..mode import Replicas
 from ..processes import ComputePhase, Wakeup
 from ..samples import Rows
 from ..workload import Floats
+
+LONGEST_PERIOD: Final = 1_000_000
+"""Most local steps between two exchanges."""
+LARGEST_STEP: Final = 1e30
+"""Largest outer learning rate; squares of larger ones are beyond float32."""
+
+
+def check_period(period: int) -> None:
+    """Check a number of local steps between two exchanges. Raises TrainingError."""
+    if not 1 <= period <= LONGEST_PERIOD:
+        raise TrainingError(
+            f"period {period} is out of range; allowed: 1 to {LONGEST_PERIOD} local steps", value=period
+        )
 
 
 class LocalSteps:

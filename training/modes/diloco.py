@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...hosts import Communicator
 from ..errors import TrainingError
-from ..exchanges.local_steps import LocalSteps
+from ..exchanges.local_steps import LARGEST_STEP, LocalSteps, check_period
 from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process, Wait
 
@@ -28,12 +27,17 @@ class LowCommunication(SummedMode):
     """Outer learning rate."""
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
-        if not (0 <= self.momentum < 1 and 0 < self.step < math.inf):
+        check_period(self.period)
+        if not (0 <= self.momentum < 1 and 0 < self.step <= LARGEST_STEP):
             raise TrainingError(
-                f"momentum {self.momentum} and step {self.step}: allowed are 0 <= momentum < 1 and 0 < step < inf"
+                f"momentum {self.momentum} and step {self.step}: allowed are 0 <= momentum < 1 and "
+                f"0 < step <= {LARGEST_STEP:g}",
+                value=(self.momentum, self.step),
             )
+
+    @property
+    def steps_between(self) -> int:
+        return self.period
 
     @property
     def detail(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hosts import Communicator
 from ..errors import TrainingError
-from ..exchanges.local_steps import LocalSteps
+from ..exchanges.local_steps import LocalSteps, check_period
 from ..exchanges.served import SERVER, WORKER, ParameterServer
 from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process, Wait
@@ -30,13 +30,16 @@ class ElasticAveraging(ServedMode):
     """β: share of the distance that the centre moves to a worker; at most α."""
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
+        check_period(self.period)
         if not 0 < self.push <= self.pull <= 0.5:
             raise TrainingError(
                 f"push {self.push} and pull {self.pull}: elastic averaging is stable for 0 < push ≤ pull ≤ 0.5",
                 value=(self.push, self.pull),
             )
+
+    @property
+    def steps_between(self) -> int:
+        return self.period
 
     @property
     def detail(self) -> str:

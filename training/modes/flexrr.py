@@ -7,6 +7,7 @@ weights do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,8 @@ from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import ComputePhase, InProgress, Process, Wait, Wakeup
 from ..rules import Staleness
 from ..samples import Rows
+
+_LONGEST_DELAY_MS: Final = 1e6
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,10 @@ class WorkStealing(ServedMode):
     """Share of an iteration that it is given next, and after which workers look at messages."""
 
     def __post_init__(self) -> None:
-        if not (self.delay_ms >= 0 and self.helpers >= 1 and self.threshold > 0):
+        if not (0 <= self.delay_ms <= _LONGEST_DELAY_MS and self.helpers >= 1 and 0 < self.threshold < math.inf):
             raise TrainingError(
                 f"delay_ms {self.delay_ms}, helpers {self.helpers} and threshold {self.threshold}: allowed are "
-                "delay_ms >= 0, helpers >= 1, threshold > 0",
+                f"0 <= delay_ms <= {_LONGEST_DELAY_MS:g}, helpers >= 1, 0 < threshold < inf",
                 value=(self.delay_ms, self.helpers, self.threshold),
             )
         if not 0 < self.first <= self.slice <= 1:

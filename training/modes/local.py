@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...hosts import Communicator
-from ..errors import TrainingError
 from ..exchanges.collectives import averaging_worker
+from ..exchanges.local_steps import check_period
 from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process
 
@@ -21,8 +21,11 @@ class LocalSgd(SummedMode):
     """τ: a worker's local steps between two synchronisations."""
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
+        check_period(self.period)
+
+    @property
+    def steps_between(self) -> int:
+        return self.period
 
     @property
     def detail(self) -> str:

@@ -9,13 +9,13 @@ so the mean of all φ moves by the outer momentum of the mean Δ alone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ..errors import TrainingError
+from ..exchanges.local_steps import LARGEST_STEP, check_period
 from ..exchanges.peers import Gossiper
 from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
@@ -36,13 +36,17 @@ class Pairs(PeerMode):
     """γ: share of the way to the pair's mean."""
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
-        if not (0 <= self.momentum < 1 and 0 < self.step < math.inf and 0 < self.pull <= 1):
+        check_period(self.period)
+        if not (0 <= self.momentum < 1 and 0 < self.step <= LARGEST_STEP and 0 < self.pull <= 1):
             raise TrainingError(
                 f"momentum {self.momentum}, step {self.step} and pull {self.pull}: allowed are 0 <= momentum < 1, "
-                "0 < step < inf, 0 < pull <= 1"
+                f"0 < step <= {LARGEST_STEP:g}, 0 < pull <= 1",
+                value=(self.momentum, self.step, self.pull),
             )
+
+    @property
+    def steps_between(self) -> int:
+        return self.period
 
     @property
     def detail(self) -> str:

@@ -128,26 +128,18 @@ def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator 
         HostError: The optimiser is none of PyTorch's or is wrapped already, the job has one worker, or an option is out
             of range; also errors of `weir.join`.
     """
-    from torch.optim import Optimizer
-
-    from . import hosts
     from .controller.gossip.policies import POLICIES
-    from .errors.values import Checks
-    from .hosts.torch.gossip import GossipAverager, GossipOptimizer
+    from .hosts import join
+    from .hosts.torch.gossip import GossipAverager, GossipOptimizer, check_wrappable
 
-    checks = Checks(hosts.InvalidPlan, "gossip")
-    checks.instance("optimizer", optimizer, Optimizer)
-    if hasattr(optimizer, "averager"):
-        raise hosts.InvalidPlan("the optimizer averages already; wrap it once", place="gossip", value=optimizer)
-    if communicator is not None:
-        checks.instance("communicator", communicator, hosts.Communicator)
+    check_wrappable(optimizer)
     compute = POLICIES.describe(policy).compute
 
     def parts(seconds: Any) -> tuple[Any, Any]:
         found = compute(seconds)
         return found.probabilities, found.pull_weights
 
-    transport = (hosts.join() if communicator is None else communicator).transport
+    transport = (join() if communicator is None else communicator).transport
     return GossipOptimizer(optimizer, GossipAverager(transport, parts, **options))
 
 

@@ -90,6 +90,13 @@ class _Question(NamedTuple):
     call: TransportCall[Published]
 
 
+def check_wrappable(optimizer: object) -> None:
+    """Raise InvalidPlan for an object that is no optimiser of PyTorch, or that averages already."""
+    Checks(InvalidPlan, "gossip").instance("optimizer", optimizer, torch.optim.Optimizer)
+    if hasattr(optimizer, "averager"):
+        raise InvalidPlan("the optimizer averages already; wrap it once", place="gossip", value=optimizer)
+
+
 class GossipOptimizer(PostLocalSGDOptimizer):
     """Optimiser that averages after each step; in all else it is the wrapped one.
 

@@ -295,7 +295,7 @@ class Seating:
     def _lives(self, seats: JobSeats, seat: Seat, rounds: int, *, waiting: bool) -> None:
         """A heartbeat of a host, by whichever way."""
         job, host, members = seats.job, seat.host, self._controller.members
-        seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
+        seat.rounds, seat.waiting, seat.heard_ns = rounds, waiting, self._runner.now_ns()
         seat.ran |= seats.started and not seat.spare
         self._post(job, lambda now_ns: members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
 
@@ -411,19 +411,22 @@ class Seating:
                 seat.departure_told = True
 
     def _release(self, seats: JobSeats) -> None:
-        """End the job for workers that have left, once the others have all rounds that these may hold."""
-        running = self._controller.jobs.get(seats.job)
-        if running is None:
-            return
-        others = [seats.seats[host] for host in running.active if host not in running.left]
+        """End the job for workers that have left, once the others have all rounds that these may hold.
+
+        Those of all stripes: one that went on without a worker sooner might be aborted, and sums of the others with it.
+        """
+        stripes = seats.stripes or (seats.job,)
         for seat in seats.departed():
-            held = seat.rounds_held
-            if held is None or seat.last is not None:
-                continue
-            if all(other.rounds >= held for other in others if other is not seat and other.last is None):
+            if seat.last is None and all(self._may_go(stripe, seat.host) for stripe in stripes):
                 reason = f"{seat} has left, and the others have its sums"
                 seat.finish(pb.ToHost(ended=pb.Ended(job=seats.job, reason=reason)))
                 self.hang_up(seats, seat)
+
+    def _may_go(self, job: int, host: str) -> bool:
+        seats, running = self.jobs.get(job), self._controller.jobs.get(job)
+        if seats is None or running is None:  # it is over, and all its stripes end by that
+            return False
+        return seats.may_go(host, [other for other in running.active if other not in running.left])
 
     def _departures(self, seats: JobSeats, departed: Iterable[Seat]) -> pb.ToHost:
         topology = self._controller.topology

@@ -41,11 +41,13 @@ class Seat:
     calls: int | None = None
     """Sums that the host had requested when it left in good order; None if it has not left, or did not say."""
     rounds_held: int | None = None
-    """Rounds of these sums: the host may go once all others have them. None: it stays until the job ends."""
+    """Rounds of these sums: the host may go once it and all others have them. None: it stays until the job ends."""
     departure_told: bool = False
     """True if the other hosts have been notified of its departure."""
     rounds: int = 0
     """Rounds that the host had completed by its last heartbeat."""
+    waiting: bool = False
+    """True if it waited for more rounds then."""
     heard_ns: int | None = None
     """When its last heartbeat came; None: none has."""
     last: pb.ToHost | None = None
@@ -177,6 +179,19 @@ class JobSeats:
     def departed(self) -> list[Seat]:
         """Return seats of workers that have left in good order, and have said after how many calls."""
         return [seat for seat in self.seats.values() if seat.left and seat.rank is not None and seat.calls is not None]
+
+    def may_go(self, host: str, others: Iterable[str]) -> bool:
+        """Return whether a worker that has left holds no rounds that others lack, and waits for none itself.
+
+        A new generation may give its sums more rounds after it has left; its heartbeats tell.
+        """
+        seat = self.seats[host]
+        if seat.last is not None:
+            return True
+        if not seat.left or seat.rounds_held is None or seat.waiting or seat.rounds < seat.rounds_held:
+            return False
+        rest = (self.seats[other] for other in others if other != host)
+        return all(other.rounds >= seat.rounds or other.last is not None for other in rest)
 
     def seat_of(self, token: str) -> Seat:
         """Return the seat that a token belongs to.

@@ -85,6 +85,7 @@ async def test_a_reconnected_worker_gets_earlier_departures_again(service: Servi
 
 async def test_a_worker_that_left_goes_once_the_others_have_its_rounds(service: ServiceRig) -> None:
     _, hosts = await started(service, pb.ABORT)
+    await hosts[0].say(heartbeat=pb.Heartbeat(rounds=7))
     await hosts[0].say(leave=pb.Leave(calls=3, rounds=7))
     await hosts[1].say(heartbeat=pb.Heartbeat(rounds=7))
     await hosts[1].hear("departures")
@@ -101,6 +102,31 @@ async def test_a_worker_that_left_goes_once_the_others_have_its_rounds(service: 
     assert seats[2].last is None
     await hosts[2].say(leave=pb.Leave(calls=9, rounds=20))
     assert (await hosts[2].hear("ended")).reason == "all workers have left"
+
+
+async def test_a_worker_stays_for_rounds_that_its_sums_have_got_after_it_left(service: ServiceRig) -> None:
+    """A new generation without a lost worker sums chunks again, in rounds behind those that the Leave has counted."""
+    _, hosts = await started(service, pb.CONTINUE)
+    [jobs] = service.service._seating.jobs.values()
+    leaver, other, last = [*jobs.seats.values()][:3]
+
+    async def report(waits: bool, *rounds: int) -> None:
+        for host, seat, done in zip(hosts, (leaver, other, last), rounds, strict=False):
+            await host.say(heartbeat=pb.Heartbeat(rounds=done, waiting=waits and seat is leaver))
+        async with asyncio.timeout(60):
+            while (leaver.rounds, other.rounds, last.rounds) != rounds:
+                await asyncio.sleep(0.01)
+
+    await report(True, 3, 3, 3)
+    await hosts[0].say(leave=pb.Leave(calls=3, rounds=7))
+    for host in hosts[1:]:
+        await host.hear("departures")
+    for waits, *rounds in [(True, 7, 9, 9), (False, 9, 8, 9)]:
+        await report(waits, *rounds)
+        await service.service._runner.call(service.service._seating.announce)
+        assert leaver.last is None, (waits, *rounds)
+    await report(False, 9, 9, 9)
+    assert "rank 0 (h1) has left" in (await hosts[0].hear("ended")).reason
 
 
 async def test_a_worker_without_sums_goes_at_once_and_the_others_learn_of_it(service: ServiceRig) -> None:

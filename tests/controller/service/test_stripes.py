@@ -67,6 +67,35 @@ async def test_stripes_share_seats_and_begin_and_end_together(service: ServiceRi
     assert await service.controller.verify() == {}
 
 
+async def test_a_worker_that_left_goes_once_the_others_have_its_rounds_of_all_stripes(service: ServiceRig) -> None:
+    """The first stripe would go on without it or be aborted, and the second one's last sums would be over with it."""
+    registration = await service.register(workers=WORKERS, stripes=2, policy=pb.ABORT)
+    numbers = [stripe.job for stripe in registration.stripes]
+    stripes = [[(await joined(service, job, registration, rank))[0] for rank in range(len(WORKERS))] for job in numbers]
+    for hosts in stripes:
+        for host in hosts:
+            await host.hear("worker_plan")
+            await host.say(resumed=pb.Resumed(generation=1))
+    seating = service.service._seating
+
+    async def report(stripe: int, rank: int, rounds: int) -> None:
+        await stripes[stripe][rank].say(heartbeat=pb.Heartbeat(rounds=rounds))
+        async with asyncio.timeout(60):
+            while seating.jobs[numbers[stripe]].seats[WORKERS[rank]].rounds != rounds:
+                await asyncio.sleep(0.01)
+
+    for stripe, hosts in enumerate(stripes):
+        for rank in range(len(WORKERS)):
+            await report(stripe, rank, 7 - (stripe == 1 and rank == 3))
+        await hosts[0].say(leave=pb.Leave(calls=3, rounds=7))
+        await hosts[1].hear("departures")
+    await service.service._runner.call(seating.announce)
+    assert [seating.jobs[job].seats["h1"].last for job in numbers] == [None, None]
+    await report(1, 3, 7)
+    for hosts in stripes:
+        assert "rank 0 (h1) has left" in (await hosts[0].hear("ended")).reason
+
+
 async def test_the_end_of_one_stripe_ends_the_others(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, stripes=2, policy=pb.ABORT)
     numbers = [stripe.job for stripe in registration.stripes]

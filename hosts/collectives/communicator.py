@@ -182,8 +182,9 @@ class Communicator:
 
         Args:
             reason: Failure of this rank, told to the others, which do not wait for it; "": it leaves in good order,
-                and stays while others still need results which it holds, 10 s at most. If its transport has published
-                values, it stays until the others leave, 10 s at most.
+                and stays while others still need results which it holds, or messages and replies of its transport have
+                not arrived, 10 s at most. If its transport has published values, it stays until the others leave, 10 s
+                at most.
         """
         if not self._closed:
             self._closed = True

@@ -39,6 +39,8 @@ from .udp import UdpEndpoint, UdpHost, UdpWorker
 from .udp_transport import connect
 
 _LINGER_S: Final = 10.0
+_DELIVERY_CHECK_S: Final = 0.02
+"""Between two looks whether messages of a rank that leaves have arrived."""
 _TIMEOUT_S: Final = 60.0
 PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 """Options for many processes that share few cores: a late packet is rarely a lost one there."""
@@ -155,24 +157,38 @@ class Membership:
         self.communicator.close("" if error is None else described(error))
 
     def _leave(self, reason: str) -> None:
-        """Leave the job: with a reason the rank is lost at once. Without one it waits until the others have its sums;
-        or, if it has published values, until they leave.
+        """Leave the job: with a reason the rank is lost at once. Without one it waits until the others have its sums
+        and messages; or, if it has published values, until they leave.
         """
         try:
-            publishes = False
+            publishes, delivered = False, True
             if self._transport is not None:
                 self._transport.begin_close()
-                publishes = self._transport.publishes
+                publishes, delivered = self._transport.publishes, self._transport.is_delivered
             for stream in self._streams:
-                stream.leave(reason, stays=publishes)
+                stream.leave(reason, stays=publishes or not delivered)
             if not reason:
                 until = time.monotonic() + self._linger_s
+                if not (publishes or delivered) and self._wait_delivered(until):
+                    for stream in self._streams:
+                        stream.leave()
                 for stream, worker in zip(self._streams, self._workers, strict=True):
                     over = stream.wait_over(max(0.0, until - time.monotonic()))
                     if not over and not worker.core.idle:
                         stream.leave("left the job before all of its calls were complete")
         finally:
             self._close()
+
+    def _wait_delivered(self, until_s: float) -> bool:
+        """Wait until the transport's messages have arrived, or the job is over; return False if that is too late."""
+        assert self._transport is not None
+        while not self._transport.is_delivered:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self._streams[0].wait_over(min(_DELIVERY_CHECK_S, left_s)):
+                break
+        return True
 
     def leave_at_exit(self) -> None:
         """Close the communicator as the interpreter exits: as a failed rank if an uncaught exception has ended it."""

@@ -198,6 +198,11 @@ class TransportCore:
 
     # --- driven ---
 
+    @property
+    def is_delivered(self) -> bool:
+        """True if peers have acknowledged every message and reply, or were lost."""
+        return not any(connection.outgoing.has_unacknowledged for connection in self._connections.values())
+
     def close(self) -> None:
         """Close this end: the next poll notifies the peers. Those without a connection are asked for one by it, because
         CLOSED is believed only in a packet that names their epoch.

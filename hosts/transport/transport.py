@@ -190,6 +190,11 @@ class Transport:
         """True if a published value is not withdrawn."""
         return self.endpoint.core.publishes
 
+    @property
+    def is_delivered(self) -> bool:
+        """True if peers' transports have all that was sent to them, or were lost."""
+        return self.endpoint.core.is_delivered
+
     def withdraw(self, name: str) -> None:
         """Withdraw the published value of a name, so that pulls of it raise Withdrawn at once.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ from weir.hosts import (
     serve,
 )
 from weir.hosts.collectives.call_log import CallLog
-from weir.hosts.drivers import agent, call_reports, membership_stream
+from weir.hosts.drivers import agent, call_reports, client, membership_stream, udp_transport
 from weir.hosts.drivers.call_reports import CallReports
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
@@ -606,6 +607,28 @@ def test_a_worker_that_leaves_with_pending_calls_has_failed(service: StandIn) ->
     assert stand.hear("leave").reason
     stand.tell(None)
     outcome.result(ANSWER_S)
+
+
+def test_a_worker_leaves_for_good_once_its_messages_have_arrived(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the controller does not end the job for it, and with it its transport."""
+    peer = int(IPv4Address("127.0.11.3"))
+    monkeypatch.setattr(client, "connect", partial(udp_transport.connect, port=PORT + 2_000))
+
+    def work() -> None:
+        with join(service.address, 7, "secret", linger_s=10 * ANSWER_S, **HERE) as communicator:
+            communicator.transport.send_async(1, np.ones(100_000))
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(replace(PLAN, workers=2, members=(WORKER, peer))))
+    assert stand.hear("leave") == pb.Leave(calls=0), "the peer is not there yet"
+    with udp_transport.connect(7, [WORKER, peer], 1, port=PORT + 2_000) as other:
+        assert stand.hear("leave") == pb.Leave(calls=0, rounds=0)
+        stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+        assert np.array_equal(other.recv(0), np.ones(100_000))
+        outcome.result(ANSWER_S)
 
 
 def test_a_host_in_some_stripes_only_leaves_them_with_the_reason(service: StandIn, server: UdpEndpoint) -> None:

@@ -6,8 +6,6 @@ into them while packets run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
 from ..tables.rows import ADDRESS_BITS, GROUP_HEAD_WORDS, HASH_FACTOR, INDEX_HEAD_WORDS, KEY_AT, RowLayout
@@ -56,7 +54,7 @@ class _Lookup:
         return h
 
     def _probe(
-        self, slots: IRValue, mask: IRValue, words: list[IRValue], missed: IRValue, own_masks: Sequence[IRValue] = ()
+        self, slots: IRValue, mask: IRValue, words: list[IRValue], missed: IRValue, own_masks: bool = False
     ) -> IRValue:
         """Leave for `missed`, or go on with the next row that has these key words.
 
@@ -65,7 +63,7 @@ class _Lookup:
             mask: Mask of a slot's number.
             words: Words that are hashed, and compared with those of rows.
             missed: Block that follows where there is no such row.
-            own_masks: Words to be compared under the mask of each row, in the place of `words`.
+            own_masks: True to compare the key under the mask of each row, in the place of `words`.
         """
         builder = self.builder
         h = self._hash(words)
@@ -90,7 +88,7 @@ class _Lookup:
         builder.cbranch(deleted, following, compare)
         builder.position_at_end(compare)
         row = builder.inttoptr(builder.and_(slot, const(64, (1 << ADDRESS_BITS) - 1)), PTR)
-        equal = self._matches(row, own_masks) if own_masks else self._equals(row, words)
+        equal = self._matches(row) if own_masks else self._equals(row, words)
         builder.cbranch(equal, found, following)
         builder.position_at_end(following)
         cursor.add_incoming(builder.add(cursor, const(64, 1)), following)
@@ -105,14 +103,13 @@ class _Lookup:
             equal = builder.and_(equal, same)
         return equal
 
-    def _matches(self, row: IRValue, words: Sequence[IRValue]) -> IRValue:
-        """Compare words with a row's key under the row's own mask."""
-        builder, equal = self.builder, const(1, 1)
-        for i, word in enumerate(words):
-            masked = builder.and_(word, self._load(row, self.layout.masks_at + 8 * i))
-            same = builder.icmp_unsigned("==", masked, self._load(row, KEY_AT + 8 * i))
-            equal = builder.and_(equal, same)
-        return equal
+    def _matches(self, row: IRValue) -> IRValue:
+        """Compare the key with a row's under the row's own mask."""
+        return self._equals(row, self._masked(row, self.layout.masks_at))
+
+    def _masked(self, place: IRValue, masks_at: int) -> list[IRValue]:
+        """The key's words under the masks at an offset of a place."""
+        return [self.builder.and_(word, self._load(place, masks_at + 8 * i)) for i, word in enumerate(self.words)]
 
     def exact(self) -> None:
         missed = self._block("missed")
@@ -121,31 +118,40 @@ class _Lookup:
         self.builder.position_at_end(missed)
         self.builder.ret(ir.Constant(PTR, None))
 
-    def _masked(self, group: IRValue) -> list[IRValue]:
-        words = enumerate(self.words)
-        return [self.builder.and_(word, self._load(group, 8 * (GROUP_HEAD_WORDS + i))) for i, word in words]
-
-    def _group(self, number: IRValue) -> IRValue:
+    def _group(self, number: IRValue) -> tuple[IRValue, IRValue, IRValue, list[IRValue]]:
+        """A group, its slots, the mask of their numbers, and the key under the group's mask."""
         size = 8 * (GROUP_HEAD_WORDS + self.layout.words)
-        return self._at(self._at(self.index, 8 * INDEX_HEAD_WORDS), self.builder.mul(number, const(64, size)))
+        group = self._at(self._at(self.index, 8 * INDEX_HEAD_WORDS), self.builder.mul(number, const(64, size)))
+        masked = self._masked(group, 8 * GROUP_HEAD_WORDS)
+        return group, self._load(group, 0, PTR), self._load(group, 8), masked
+
+    def _each(self, what: str) -> tuple[IRValue, IRValue, IRValue]:
+        """Begin a loop over the index's groups or rows, whose count is its first word, and go on in the loop's body.
+
+        Returns:
+            The number of the group or row, the block that goes on with the next one, and the empty block behind the
+            loop.
+        """
+        builder = self.builder
+        count, before = self._load(self.index, 0), builder.block
+        loop, body, following, done = (self._block(name) for name in (f"{what}s", what, f"next_{what}", "done"))
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        number = builder.phi(I64)
+        number.add_incoming(const(64, 0), before)
+        builder.cbranch(builder.icmp_unsigned("<", number, count), body, done)
+        builder.position_at_end(following)
+        number.add_incoming(builder.add(number, const(64, 1)), following)
+        builder.branch(loop)
+        builder.position_at_end(body)
+        return number, following, done
 
     def first(self) -> None:
         """Probe one group after another; the first row found is the best."""
         builder = self.builder
-        count = self._load(self.index, 0)
-        entry = builder.block
-        loop, group_block, missed, done = (self._block(name) for name in ("groups", "group", "next_group", "done"))
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        number = builder.phi(I64)
-        number.add_incoming(const(64, 0), entry)
-        builder.cbranch(builder.icmp_unsigned("<", number, count), group_block, done)
-        builder.position_at_end(group_block)
-        group = self._group(number)
-        builder.ret(self._probe(self._load(group, 0, PTR), self._load(group, 8), self._masked(group), missed))
-        builder.position_at_end(missed)
-        number.add_incoming(builder.add(number, const(64, 1)), missed)
-        builder.branch(loop)
+        number, following, done = self._each("group")
+        _, slots, mask, masked = self._group(number)
+        builder.ret(self._probe(slots, mask, masked, following))
         builder.position_at_end(done)
         builder.ret(ir.Constant(PTR, None))
 
@@ -159,51 +165,28 @@ class _Lookup:
         best.type = order.type = PTR  # llvmlite still gives allocas a typed pointer, and checks stores against it
         builder.store(ir.Constant(PTR, None), best)
         builder.store(const(64, -1), order)
-        count = self._load(self.index, 0)
-        entry = builder.block
-        loop, group_block, promising, following, done = (
-            self._block(name) for name in ("groups", "group", "promising", "next_group", "done")
-        )
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        number = builder.phi(I64)
-        number.add_incoming(const(64, 0), entry)
-        builder.cbranch(builder.icmp_unsigned("<", number, count), group_block, done)
-        builder.position_at_end(group_block)
-        group = self._group(number)
+        number, following, done = self._each("group")
+        (group, slots, mask, masked), promising = self._group(number), self._block("promising")
         most = self._load(group, 16)
         before = builder.load(order, typ=I64)
         builder.cbranch(builder.icmp_signed(">", most, before), promising, done)
         builder.position_at_end(promising)
-        slots, mask = self._load(group, 0, PTR), self._load(group, 8)
-        row = self._probe(slots, mask, self._masked(group), following, self.words)
+        row = self._probe(slots, mask, masked, following, own_masks=True)
         own, known = builder.zext(self._load(row, 4, I32), I64), builder.load(order, typ=I64)
         wins = builder.icmp_signed(">", own, known)
         builder.store(builder.select(wins, row, builder.load(best, typ=PTR)), best)
         builder.store(builder.select(wins, own, known), order)
         builder.cbranch(builder.icmp_signed(">=", own, most), following, self.next_slot)
-        builder.position_at_end(following)
-        number.add_incoming(builder.add(number, const(64, 1)), following)
-        builder.branch(loop)
         builder.position_at_end(done)
         builder.ret(builder.load(best, typ=PTR))
 
     def ranges(self) -> None:
         """Compare entries one by one in their order; the first that matches is the best."""
         builder, layout = self.builder, self.layout
-        count = self._load(self.index, 0)
-        entry = builder.block
-        loop, check, following, found, missed = (
-            self._block(name) for name in ("entries", "check", "following", "found", "missed")
-        )
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        number = builder.phi(I64)
-        number.add_incoming(const(64, 0), entry)
-        builder.cbranch(builder.icmp_unsigned("<", number, count), check, missed)
-        builder.position_at_end(check)
+        number, following, done = self._each("row")
+        found = self._block("found")
         row = self._load(self.index, builder.add(builder.shl(number, const(64, 3)), const(64, 8)), PTR)
-        matches = self._matches(row, self.words)
+        matches = self._matches(row)
         for i, key in enumerate(layout.ranges):
             place = layout.keys[key]
             word = builder.lshr(self.words[place.position // 64], const(64, place.position % 64))
@@ -212,10 +195,7 @@ class _Lookup:
             matches = builder.and_(matches, builder.icmp_unsigned("<=", low, value))
             matches = builder.and_(matches, builder.icmp_unsigned("<=", value, high))
         builder.cbranch(matches, found, following)
-        builder.position_at_end(following)
-        number.add_incoming(builder.add(number, const(64, 1)), following)
-        builder.branch(loop)
         builder.position_at_end(found)
         builder.ret(row)
-        builder.position_at_end(missed)
+        builder.position_at_end(done)
         builder.ret(ir.Constant(PTR, None))

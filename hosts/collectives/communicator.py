@@ -181,10 +181,9 @@ class Communicator:
         """Leave the job; later calls raise `EndpointClosed`. May be repeated.
 
         Args:
-            reason: Failure of this rank, told to the others, which do not wait for it; "": it leaves in good order,
-                and stays while others still need results which it holds, or messages and replies of its transport have
-                not arrived, 10 s at most. If its transport has published values, it stays until the others leave, 10 s
-                at most.
+            reason: Failure of this rank, told to the others, which do not wait for it; "": it leaves in good order. It
+                then stays for 10 s at most: while others need results which it holds, while messages and replies of its
+                transport have not arrived, and with published values until the others leave.
         """
         if not self._closed:
             self._closed = True

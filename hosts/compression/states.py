@@ -22,8 +22,8 @@ def owned(state: object, owner: str, key: str) -> State:
 
     Args:
         state: State that is loaded.
-        owner: Name of what loads it: codec, options and seed.
-        key: Entry with the name of what it was saved from.
+        owner: Codec, options and seed of the object that loads it.
+        key: Entry with those of the object that it was saved from.
 
     Raises:
         InvalidTensor: It is no mapping by text, or of another owner.

@@ -1,8 +1,9 @@
 """Computation and exposed communication of a training process, estimated from when its calls begin and end.
 
-Where the process waits is not visible: DistributedDataParallel waits for its sums inside PyTorch, behind the last
-gradient. So communication counts as exposed from the begin of the last call to the end of all calls, and the rest of
-the time is computation. A loop that computes between a call and its wait has less exposed communication than that.
+`hosts.collectives.step_meter` measures blocking calls. Here the waits are not visible: DistributedDataParallel waits
+for its sums inside PyTorch, behind the last gradient. So communication counts as exposed from the begin of the last
+call to the end of all calls, and the rest of the time is computation. A loop that computes between a call and its wait
+has less exposed communication than that.
 """
 
 from __future__ import annotations

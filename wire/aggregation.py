@@ -62,6 +62,7 @@ class MessageType(IntEnum):
     FETCHED = 6
     SCALE_FETCHED = 7
     PRESENT = 8
+    DONE = 9
 
     @property
     def has_lanes(self) -> bool:
@@ -83,6 +84,7 @@ class MessageFlag(IntFlag):
     CONGESTION = 0x01
     RETRANSMISSION = 0x02
     LANES = 0x04
+    WANTED = 0x08
 
 
 _WORDS: Final = np.dtype([("words", ">u2", (HEADER_BYTES // 2,))])

@@ -60,6 +60,8 @@ class WorkerPlan:
     pacing: Pacing = Pacing()
     presents: bool = False
     """True if all switches that may sum take PRESENT in place of such messages; else lanes of 0 are sent."""
+    prunes: bool = False
+    """True if all switches that may sum send DONE to workers that want no lanes; else all workers get all lanes."""
     traffic_class: int = field(default=BULK_PRIORITY, compare=False)
     """Priority of its messages, of `frames.JOB_CLASSES`; it changes within a generation (`TrafficClass`)."""
 
@@ -126,9 +128,11 @@ class Held:
     """All rounds below this one are held, as far as the host still keeps them (the last S)."""
     complete: frozenset[int] = frozenset()
     """Rounds beyond `first_incomplete` that are held as well."""
+    done: frozenset[int] = frozenset()
+    """Rounds among all these that a DONE has ended, so that their results are not held; only of the last S."""
 
     def __post_init__(self) -> None:
-        check_rounds("held", max(self.first_incomplete, *self.complete, 0))
+        check_rounds("held", max(self.first_incomplete, *self.complete, *self.done, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ class Resume:
 
     plan: WorkerPlan | ServerPlan
     final: tuple[FinalRound, ...] = ()
+    again: tuple[int, ...] = ()
+    """Rounds, ascending, that a DONE has ended at some hosts and whose result no host holds: they are summed again."""
 
 
 @dataclass(frozen=True, slots=True)

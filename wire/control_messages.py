@@ -45,11 +45,11 @@ def to_host(value: ToHostMessage) -> pb.ToHost:
             return pb.ToHost(server_plan=_server_plan(value))
         case control.Pause(job, generation):
             return pb.ToHost(pause=pb.Pause(job=job, generation=generation))
-        case control.Resume(plan, final):
+        case control.Resume(plan, final, again):
             rounds = [pb.FinalRound(round=each.round, holder=each.holder) for each in final]
             if isinstance(plan, control.WorkerPlan):
-                return pb.ToHost(resume=pb.Resume(worker_plan=_worker_plan(plan), final=rounds))
-            return pb.ToHost(resume=pb.Resume(server_plan=_server_plan(plan), final=rounds))
+                return pb.ToHost(resume=pb.Resume(worker_plan=_worker_plan(plan), final=rounds, again=again))
+            return pb.ToHost(resume=pb.Resume(server_plan=_server_plan(plan), final=rounds, again=again))
         case control.TrafficClass(job, priority):
             return pb.ToHost(traffic_class=pb.TrafficClass(job=job, priority=priority))
         case control.Abort(job, reason):
@@ -67,9 +67,10 @@ def read_to_host(message: pb.ToHost) -> ToHostMessage | None:
             return control.Pause(message.pause.job, message.pause.generation)
         case "resume":
             final = tuple(control.FinalRound(each.round, each.holder) for each in message.resume.final)
+            again = tuple(message.resume.again)
             if message.resume.WhichOneof("plan") == "server_plan":
-                return control.Resume(_read_server_plan(message.resume.server_plan), final)
-            return control.Resume(_read_worker_plan(message.resume.worker_plan), final)
+                return control.Resume(_read_server_plan(message.resume.server_plan), final, again)
+            return control.Resume(_read_worker_plan(message.resume.worker_plan), final, again)
         case "traffic_class":
             return control.TrafficClass(message.traffic_class.job, message.traffic_class.priority)
         case "abort":
@@ -86,6 +87,7 @@ def from_host(value: control.Held | control.Resumed) -> pb.FromHost:
                 generation=value.generation,
                 first_incomplete=value.first_incomplete,
                 complete=sorted(value.complete),
+                done=sorted(value.done),
             )
             return pb.FromHost(held=held)
         case control.Resumed():
@@ -126,6 +128,7 @@ def read_held(message: pb.Held) -> control.Held:
         generation=message.generation,
         first_incomplete=message.first_incomplete,
         complete=frozenset(message.complete),
+        done=frozenset(message.done),
     )
 
 
@@ -212,6 +215,7 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
         presents=plan.presents,
+        prunes=plan.prunes,
         traffic_class=plan.traffic_class,
     )
 
@@ -237,6 +241,7 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
         presents=plan.presents,
+        prunes=plan.prunes,
         traffic_class=plan.traffic_class or BULK_PRIORITY,
     )
 

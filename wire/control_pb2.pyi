@@ -399,14 +399,16 @@ class Heartbeat(_message.Message):
     def __init__(self, rounds: _Optional[int] = ..., waiting: bool = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("generation", "first_incomplete", "complete")
+    __slots__ = ("generation", "first_incomplete", "complete", "done")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     first_incomplete: int
     complete: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, generation: _Optional[int] = ..., first_incomplete: _Optional[int] = ..., complete: _Optional[_Iterable[int]] = ...) -> None: ...
+    done: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, generation: _Optional[int] = ..., first_incomplete: _Optional[int] = ..., complete: _Optional[_Iterable[int]] = ..., done: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Resumed(_message.Message):
     __slots__ = ("generation",)
@@ -529,7 +531,7 @@ class Pacing(_message.Message):
     def __init__(self, window: _Optional[int] = ..., hold_ns: _Optional[int] = ..., lease_ns: _Optional[int] = ..., gap_ns: _Optional[int] = ..., round_trip_ns: _Optional[int] = ...) -> None: ...
 
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing", "presents", "traffic_class")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing", "presents", "traffic_class", "prunes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -544,6 +546,7 @@ class WorkerPlan(_message.Message):
     PACING_FIELD_NUMBER: _ClassVar[int]
     PRESENTS_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    PRUNES_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -558,7 +561,8 @@ class WorkerPlan(_message.Message):
     pacing: Pacing
     presents: bool
     traffic_class: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., presents: bool = ..., traffic_class: _Optional[int] = ...) -> None: ...
+    prunes: bool
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., presents: bool = ..., traffic_class: _Optional[int] = ..., prunes: bool = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("bit", "address", "workers")
@@ -611,14 +615,16 @@ class FinalRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., holder: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("worker_plan", "server_plan", "final")
+    __slots__ = ("worker_plan", "server_plan", "final", "again")
     WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
     SERVER_PLAN_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     worker_plan: WorkerPlan
     server_plan: ServerPlan
     final: _containers.RepeatedCompositeFieldContainer[FinalRound]
-    def __init__(self, worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., final: _Optional[_Iterable[_Union[FinalRound, _Mapping]]] = ...) -> None: ...
+    again: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., final: _Optional[_Iterable[_Union[FinalRound, _Mapping]]] = ..., again: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("job", "reason")

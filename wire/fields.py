@@ -100,7 +100,12 @@ FIELDS: Final = in_order(
     HeaderField(
         "version_type", 8, FieldReduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))
     ),
-    HeaderField("flags", 8, FieldReduction.OR, "0x01 congestion seen, 0x02 retransmission, 0x04 lanes were added"),
+    HeaderField(
+        "flags",
+        8,
+        FieldReduction.OR,
+        "0x01 congestion seen, 0x02 retransmission, 0x04 lanes were added, 0x08 lanes are wanted",
+    ),
     HeaderField("job", 16, FieldReduction.NONE, "1…65535 (0: an empty slot)"),
     HeaderField(
         "tag", 32, FieldReduction.NONE, "the round's *tag*; chunk = round mod 2²⁴", (("generation", 8), ("chunk", 24))

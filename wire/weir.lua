@@ -26,7 +26,7 @@ local report = Proto("weir_report", "INT telemetry report")
 
 local MESSAGE_TYPES = {
     [1] = "CONTRIBUTION", [2] = "RESULT", [3] = "SCALE", [4] = "SCALE_RESULT", [5] = "FETCH", [6] = "FETCHED",
-    [7] = "SCALE_FETCHED", [8] = "PRESENT",
+    [7] = "SCALE_FETCHED", [8] = "PRESENT", [9] = "DONE",
 }
 local CARRIES_LANES = { [1] = true, [2] = true, [6] = true }
 
@@ -37,6 +37,7 @@ local a = {
     congestion = ProtoField.bool("weir_agg.flags.congestion", "Congestion seen", 8, nil, 0x01),
     retransmission = ProtoField.bool("weir_agg.flags.retransmission", "Retransmission", 8, nil, 0x02),
     lanes_added = ProtoField.bool("weir_agg.flags.lanes", "Lanes added", 8, nil, 0x04),
+    lanes_wanted = ProtoField.bool("weir_agg.flags.wanted", "Lanes wanted", 8, nil, 0x08),
     job = ProtoField.uint16("weir_agg.job", "Job"),
     generation = ProtoField.uint32("weir_agg.generation", "Generation", base.DEC, nil, 0xFF000000),
     chunk = ProtoField.uint32("weir_agg.chunk", "Chunk", base.DEC, nil, 0x00FFFFFF),
@@ -66,6 +67,7 @@ function agg.dissector(buffer, packet, tree)
     flags:add(a.congestion, buffer(1, 1))
     flags:add(a.retransmission, buffer(1, 1))
     flags:add(a.lanes_added, buffer(1, 1))
+    flags:add(a.lanes_wanted, buffer(1, 1))
     top:add(a.job, buffer(2, 2))
     top:add(a.generation, buffer(4, 4))
     top:add(a.chunk, buffer(4, 4))

@@ -53,7 +53,8 @@ class WorkerProgress:
             average_ns: Time constant of telemetry's averages, in ns.
         """
         if (elapsed_ns := now_ns - self.reported_ns) > 0:
-            rate = 1e9 * (rounds - self.rounds) / elapsed_ns
+            # Fewer than before: a move has made rounds incomplete again.
+            rate = 1e9 * max(rounds - self.rounds, 0) / elapsed_ns
             self.average += (rate - self.average) * min(elapsed_ns, average_ns) / average_ns
             self.last = self.last[1], rate
         if rounds > self.rounds:

@@ -126,6 +126,7 @@ class Journal:
             finals={self._host_at[address]: finals for address, finals in resumes.items()} if resumes else None,
             newcomer=job.newcomer,
             first_round=job.first_round,
+            again=() if move is None else move.again,
         )
 
     # --- reading ---

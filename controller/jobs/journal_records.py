@@ -37,6 +37,8 @@ class JobRecord:
     """The server, while it has not confirmed that it takes over."""
     first_round: int
     """The round at which that server begins to sum."""
+    again: tuple[int, ...] = ()
+    """Rounds that the workers in `finals` sum again in this generation."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as values that `json.dumps` takes."""
@@ -72,4 +74,5 @@ class JobRecord:
             else {host: tuple(FinalRound(*each) for each in rounds) for host, rounds in finals.items()},
             newcomer=record["newcomer"],
             first_round=record["first_round"],
+            again=tuple(map(int, record.get("again", ()))),
         )

@@ -12,9 +12,12 @@ again every `retry_ns` until it is answered. A round is final once any host that
 rounds are fetched, never summed again, and all others are summed again by every worker. So nothing is lost and the
 workers never differ.
 
-A host may be lost at any time (`lose`, or by `patience_ns`). Who has resumed already may have completed rounds with
-it, so nobody can go back: everyone is paused again, in the generation that was being resumed, and what they hold by
-then counts. Whoever had not taken its Resume yet gets it before the Pause, since a host leaves only the generation
+A DONE completes a round at a host that does not get its result (`Held.done`). If another worker lacks that round and no
+host holds the result, the round becomes incomplete again at all workers (`Resume.again`).
+
+A host may be lost at any time (`mark_lost`, or by `patience_ns`). Who has resumed already may have completed rounds
+with it, so nobody can go back: everyone is paused again, in the generation that was being resumed, and what they hold
+by then counts. Whoever had not taken its Resume yet gets it before the Pause, since a host leaves only the generation
 that it is in.
 """
 
@@ -51,26 +54,34 @@ class Settlement:
     """Final rounds, and who fetches which of them from whom."""
 
     least: int
-    """All workers hold all rounds below this one."""
+    """All rounds below this one are complete at all workers, and none of them is summed again."""
     final_below: int
-    """All rounds below this one are final."""
+    """All rounds below this one, except those in `again`, are final."""
     final_beyond: frozenset[int]
-    """Final rounds at or beyond `final_below`."""
+    """Final rounds at or beyond `final_below`; some may be in `again`, and those are not final."""
     fetches: Mapping[int, tuple[FinalRound, ...]]
     """Final rounds that each worker lacks, in order, each with a holder."""
     newest: tuple[FinalRound, ...] = ()
-    """The newest final round with a holder, for a server to know where the job is; empty where nothing is final."""
+    """The newest final round, for a server to know where the job is; empty if no round is final. Nobody fetches it from
+    this holder, which may have completed it by a DONE.
+    """
+    again: tuple[int, ...] = ()
+    """Rounds, ascending, that are complete at some hosts, each by a DONE, and that a worker lacks."""
 
     def is_final(self, round_: int) -> bool:
-        """True if a round's result is known to some host, so that it is fetched and not summed again."""
-        return round_ < self.final_below or round_ in self.final_beyond
+        """True if a round is not summed again: a worker that lacks it fetches it."""
+        return (round_ < self.final_below or round_ in self.final_beyond) and round_ not in self.again
 
 
 def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
-    """Compute F, the union of all rounds that hosts hold, and a holder for each round of F that a worker lacks.
+    """Compute the final rounds, a holder for each that a worker lacks, and the rounds to be summed again.
 
-    There is at least one worker. A host keeps the results of its last `slots` rounds. Holders of the same round are
-    used in turn.
+    There is at least one worker. A host keeps the results of its last `slots` rounds, except of those that a DONE has
+    completed. Holders of the same round are used in turn.
+
+    A round is summed again if a worker lacks it and every host that has completed it did so by a DONE. All rounds that
+    any host has completed are then less than `slots` / 2 ahead of it, by the window, so workers need to keep their
+    numbers no longer. A round that no worker lacks is final, even if no host holds the result: nobody wants it.
 
     Raises:
         MoveError: No host keeps a final round that a worker needs: a worker fell behind by more than the window allows,
@@ -83,28 +94,34 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
     if below - first > slots:  # checked before sets are built from untrusted numbers
         raise _nobody_keeps(first, slots)
     lacking = {
-        address: sorted({*range(held.first_incomplete, below), *beyond} - held.complete)
-        for address, held in workers.items()
+        address: {*range(held.first_incomplete, below), *beyond} - held.complete for address, held in workers.items()
     }
     kept_from = {address: _oldest_kept(held, slots) for address, held in everyone.items()}
-    newest = max([below - 1, *beyond])  # −1, which all hold, where nothing is final
     holders: dict[int, int] = {}
-    for round_ in sorted({newest} | {r for rounds in lacking.values() for r in rounds}):
-        having = sorted(
-            address
-            for address, held in everyone.items()
-            if round_ >= kept_from[address] and (round_ < held.first_incomplete or round_ in held.complete)
-        )
-        if not having:
+    again = []
+    for round_ in sorted(set().union(*lacking.values())):
+        complete = [address for address, held in everyone.items() if _completed(held, round_)]
+        kept = [address for address in complete if round_ >= kept_from[address]]
+        having = sorted(address for address in kept if round_ not in everyone[address].done)
+        if having:
+            holders[round_] = having[round_ % len(having)]
+        elif len(kept) == len(complete):
+            again.append(round_)
+        else:
             raise _nobody_keeps(round_, slots)
-        holders[round_] = having[round_ % len(having)]
-    fetches = {address: tuple(FinalRound(r, holders[r]) for r in rounds) for address, rounds in lacking.items()}
+    final = {first - 1, *range(first, below), *beyond}.difference(again)
+    newest = max(final)  # −1, which all hold, if nothing is final
+    _, holder = min((newest in held.done, address) for address, held in everyone.items() if _completed(held, newest))
     return Settlement(
         least=first,
         final_below=below,
         final_beyond=beyond,
-        fetches=fetches,
-        newest=() if newest < 0 else (FinalRound(newest, holders[newest]),),
+        fetches={
+            address: tuple(FinalRound(r, holders[r]) for r in sorted(rounds & holders.keys()))
+            for address, rounds in lacking.items()
+        },
+        newest=() if newest < 0 else (FinalRound(newest, holder),),
+        again=tuple(again),
     )
 
 
@@ -205,6 +222,11 @@ class Move:
         }
 
     @property
+    def again(self) -> tuple[int, ...]:
+        """Rounds that the Resumes of these workers make incomplete again."""
+        return next((each.again for each in self._resumes.values() if isinstance(each, Resume) and each.again), ())
+
+    @property
     def awaited(self) -> frozenset[int]:
         """Hosts whose answer to Pause or Resume is missing."""
         if self.phase is MigrationPhase.PAUSING:
@@ -285,16 +307,19 @@ class Move:
     def restore(
         self,
         resumes: Mapping[int, tuple[WorkerPlan | ServerPlan, tuple[FinalRound, ...]]],
+        again: tuple[int, ...],
         joining: Collection[int],
         now_ns: int,
     ) -> None:
         """Continue a move of an earlier controller at its Resumes, any of which may have been sent.
 
-        `resumes` has each host's plan and the rounds to fetch. The plans have the generation after the one that this
-        move leaves.
+        `resumes` has each host's plan and the rounds to fetch, `again` the rounds that all workers sum again. The plans
+        have the generation after the one that this move leaves.
         """
         self._resumes = {
-            address: plan if address in joining and isinstance(plan, ServerPlan) else Resume(plan, final)
+            address: Resume(plan, final, again)
+            if isinstance(plan, WorkerPlan)
+            else (plan if address in joining else Resume(plan, final))
             for address, (plan, final) in resumes.items()
         }
         self._servers |= frozenset(joining)
@@ -315,7 +340,7 @@ class Move:
     def _resume(self, address: int, plan: WorkerPlan | ServerPlan, joining: Collection[int]) -> Resume | ServerPlan:
         assert self.settlement is not None
         if isinstance(plan, WorkerPlan):
-            return Resume(plan, self.settlement.fetches[address])
+            return Resume(plan, self.settlement.fetches[address], self.settlement.again)
         return plan if address in joining else Resume(plan, self.settlement.newest)
 
     def _settle(self) -> None:
@@ -323,6 +348,10 @@ class Move:
         servers = {address: held for address, held in self._held.items() if address in self._servers}
         self.settlement = settle(workers, servers, self._slots)
         self.phase = MigrationPhase.SETTLING
+
+
+def _completed(held: Held, round_: int) -> bool:
+    return round_ < held.first_incomplete or round_ in held.complete
 
 
 def _oldest_kept(held: Held, slots: int) -> int:

@@ -205,7 +205,12 @@ class Migrator:
         )
 
     def restore(
-        self, job: RunningJob, why: str, finals: Mapping[str, tuple[FinalRound, ...]] | None, now_ns: int
+        self,
+        job: RunningJob,
+        why: str,
+        finals: Mapping[str, tuple[FinalRound, ...]] | None,
+        again: tuple[int, ...],
+        now_ns: int,
     ) -> None:
         """Resume a move that was under way when the controller ended.
 
@@ -213,6 +218,7 @@ class Migrator:
             job: The job.
             why: Reason of the move.
             finals: Rounds that each host fetches, if the move had reached its Resumes; None: it begins again.
+            again: Rounds that all workers sum again by these Resumes.
             now_ns: Present time, in ns.
         """
         job.renew = f"{why}, when the controller was restarted"
@@ -222,7 +228,7 @@ class Migrator:
         job.move = self._new_move(job, previous_generation(job.plan.generation), now_ns)
         plans = job.plan.host_plans(job.first_round)
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
-        job.move.restore(resumes, self._joining(job), now_ns)
+        job.move.restore(resumes, again, self._joining(job), now_ns)
         job.fetches[job.plan.generation] = Fetches.of(finals, self._jobs.host_at)
 
     # --- lost hosts ---

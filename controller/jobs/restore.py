@@ -40,7 +40,7 @@ def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves:
         try:
             job = _restore(topology, planner, jobs, record, kept, now_ns)
             if record.moving:
-                moves.restore(job, record.moving, record.finals, now_ns)
+                moves.restore(job, record.moving, record.finals, record.again, now_ns)
         except (ControllerError, TopologyError, *NO_RECORD) as error:
             raise jobs.journal.misfit(number, error) from None
 

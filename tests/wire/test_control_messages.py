@@ -67,6 +67,7 @@ def test_the_code_is_generated_from_the_messages_as_they_stand(tmp_path: Path) -
         Pause(7, 255),
         Resume(WORKER),
         Resume(SERVER, (FinalRound(0, 1), FinalRound(1 << 40, 0xFFFF_FFFF))),
+        Resume(WORKER, (FinalRound(1, 1),), (0, 2, 1 << 40)),
         Abort(3, "h4 was silent for 2 s"),
     ],
 )
@@ -90,7 +91,8 @@ def test_plans_keep_their_traffic_class(plan: WorkerPlan | ServerPlan) -> None:
 
 
 def test_a_hosts_answers_arrive_whole() -> None:
-    held = Held(255, 1 << 40, frozenset({(1 << 40) + 1, (1 << 40) + 9}))
+    beyond = frozenset({(1 << 40) + 1, (1 << 40) + 9})
+    held = Held(255, 1 << 40, beyond, frozenset({(1 << 40) - 3, (1 << 40) + 9}))
     assert read_held(pb.FromHost.FromString(from_host(held).SerializeToString()).held) == held
     message = from_host(Resumed(7, 255))
     assert (message.WhichOneof("content"), message.resumed.generation) == ("resumed", 255)

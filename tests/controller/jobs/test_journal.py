@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import secrets
@@ -341,11 +342,16 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
         finals={"h1": (FinalRound(5, 0x0A000102),), "h2": ()},
         newcomer="h3",
         first_round=9,
+        again=(6, 1 << 40),
     )
-    assert JobRecord.from_json(record.as_json()) == record
+    assert JobRecord.from_json(json.loads(json.dumps(record.as_json()))) == record
     of_before = record.as_json()
     assert of_before["spec"].pop("priority") == record.spec.priority > 0
     assert JobRecord.from_json(of_before).spec == replace(record.spec, priority=0), "jobs had none then"
+    assert of_before.pop("again")
+    assert JobRecord.from_json(of_before).again == ()
+    with pytest.raises(ValueError, match="invalid literal"):
+        JobRecord.from_json(of_before | {"again": ["six"]})
 
 
 def test_a_switch_with_content_that_passes_as_new_is_not_reused() -> None:

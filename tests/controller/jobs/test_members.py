@@ -101,6 +101,14 @@ def test_a_workers_rate_is_its_recent_maximum() -> None:
     assert worker.last == (2.0, 1e9)
 
 
+def test_rounds_that_are_incomplete_again_make_no_rate_negative() -> None:
+    worker = WorkerProgress(100, 0, 0, waiting=True)
+    worker.report(90, S, True, 4 * S)
+    assert (worker.rounds, worker.average, worker.last, worker.completed_ns) == (90, 0.0, (0.0, 0.0), -1)
+    worker.report(95, 2 * S, True, 4 * S)
+    assert (worker.rounds_per_second, worker.completed_ns) == (5.0, 2 * S), "they are sent once more"
+
+
 def test_a_worker_waits_since_its_last_round_or_its_start() -> None:
     worker = WorkerProgress(4, 1, 1, waiting=True)
     assert worker.completed_ns == -1

@@ -27,6 +27,11 @@ def phase(move: Move) -> MigrationPhase:
     return move.phase
 
 
+def again_in(move: Move) -> tuple[int, ...]:
+    """Now, as `phase`."""
+    return move.again
+
+
 def server_plan(slots: int) -> ServerPlan:
     return ServerPlan(3, GENERATION + 1, slots, (Child(1, 0x0AFF0001),), 2)
 
@@ -262,7 +267,7 @@ def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None
         SERVER: server_plan(4),
     }
     if taken_up:
-        move.restore({address: (plan, ()) for address, plan in plans.items()}, [SERVER], 0)
+        move.restore({address: (plan, ()) for address, plan in plans.items()}, (), [SERVER], 0)
     else:
         for address in (1, 2):
             move.held(address, Held(GENERATION, 2))
@@ -273,6 +278,38 @@ def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None
         move.resumed(address, GENERATION + 1)
     move.mark_lost([2], 5)
     assert [address for address, _ in move.poll(5)] == [1, SERVER]
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+def test_rounds_without_a_result_are_incomplete_again_at_all_workers(taken_up: bool) -> None:
+    """2 is lost while not all have resumed, so the rounds are still to be summed in the generation after the next."""
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], servers=[SERVER], slots=8, now_ns=0, retry_ns=10)
+    move.held(1, Held(GENERATION, 4, done=frozenset({2, 3})))
+    for address in (2, 3, SERVER):
+        move.held(address, Held(GENERATION, 2))
+    plans: dict[int, WorkerPlan | ServerPlan] = {a: worker_plan(rank, 3, 8) for rank, a in enumerate((1, 2, 3))}
+    plans[SERVER] = server_plan(8)
+    assert again_in(move) == ()
+    move.settled(plans, 0)
+    assert again_in(move) == (2, 3)
+    if taken_up:
+        resumes = {address: (plans[address], final) for address, final in move.resumes.items()}
+        move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], servers=[SERVER], slots=8, now_ns=0, retry_ns=10)
+        move.restore(resumes, (2, 3), [], 0)
+    expected = {address: Resume(plans[address], (), (2, 3)) for address in (1, 2, 3)}
+    assert dict(move.poll(0)) == expected | {SERVER: Resume(plans[SERVER], (FinalRound(1, 1),))}
+    for address in (1, SERVER):
+        move.resumed(address, GENERATION + 1)
+    move.mark_lost([2], 5)
+    assert again_in(move) == (2, 3)
+    again = Pause(3, GENERATION + 1)
+    assert move.poll(5) == [(3, Resume(plans[3], (), (2, 3))), (1, again), (3, again), (SERVER, again)]
+    for address in (1, SERVER):
+        move.held(address, Held(GENERATION + 1, 2))
+    move.held(3, Held(GENERATION + 1, 2))
+    assert move.settlement is not None
+    assert (move.settlement.again, move.settlement.least, again_in(move)) == ((), 2, ())
+    assert not any(map(move.settlement.is_final, (2, 3)))
 
 
 def test_a_final_round_that_is_lost_stops_the_move() -> None:

@@ -146,7 +146,7 @@ async def test_rounds_that_a_moved_jobs_hosts_fetch_count_until_all_have_them() 
 def test_a_restarted_controller_counts_the_fetches_of_a_move() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
-    fabric.moves.restore(job, "asked to", {"h4": (FinalRound(6, address("h1")),)}, 0)
+    fabric.moves.restore(job, "asked to", {"h4": (FinalRound(6, address("h1")),)}, (), 0)
     assert fabric.moves.fetches(0)[1][Endpoint("h1", 0)] == 2
 
 
@@ -589,7 +589,7 @@ def test_a_plan_without_slots_begins_no_move() -> None:
 def test_a_move_that_had_not_come_to_its_resumes_begins_anew() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
-    fabric.moves.restore(job, "h2 is silent", None, BEGAN)
+    fabric.moves.restore(job, "h2 is silent", None, (), BEGAN)
     assert (job.move, job.renew) == (None, "h2 is silent, when the controller was restarted")
 
 
@@ -601,11 +601,11 @@ async def test_a_move_in_its_resumes_continues_with_the_unconfirmed(joins: bool)
     final = (FinalRound(7, address("h2")),)
     if joins:
         job.newcomer, job.first_round = SERVER, 6
-    fabric.moves.restore(job, "it is due", {"h1": final, SERVER: (), "h6": ()}, BEGAN)
+    fabric.moves.restore(job, "it is due", {"h1": final, SERVER: (), "h6": ()}, (5, 9), BEGAN)
     assert (job.why, job.paused_ns) == ("it is due", BEGAN)
     told = {message.host: message.content for message in await fabric.advance(BEGAN)}
     assert told.keys() == {"h1", SERVER}
-    assert told["h1"] == Resume(job.plan.host_plans()["h1"], final)
+    assert told["h1"] == Resume(job.plan.host_plans()["h1"], final, (5, 9))
     server = job.plan.host_plans(job.first_round)[SERVER]
     assert told[SERVER] == (server if joins else Resume(server))
     resumed(fabric, "h1", SERVER, now_ns=BEGAN)
@@ -632,6 +632,20 @@ async def test_the_next_controller_pauses_a_spare_in_service_too(tmp_path: Path,
         resumed(after, "h2")
         told = await after.advance(2 * MS)
     assert told == pauses(("h1", "h2", SPARE), generation=2)
+
+
+async def test_the_next_controller_sums_the_same_rounds_again(tmp_path: Path) -> None:
+    fabric = rig(path=tmp_path / "journal")
+    fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0)
+    fabric.moves.held(1, "h1", Held(1, 7, done=frozenset({5, 6})))
+    hold(fabric, "h2", "h4")
+    told = {message.host: message.content for message in await fabric.advance(0) if isinstance(message.content, Resume)}
+    assert {host: resume.again for host, resume in told.items()} == dict.fromkeys(WORKERS, (5, 6))
+    resumed(fabric, "h1")
+    fabric.jobs.write_journal()
+    after = again(tmp_path)
+    assert await after.advance(MS) == [Message(host, told[host]) for host in ("h2", "h4")]
 
 
 # --- state that outlives the controller ---

@@ -170,9 +170,10 @@ class Fuzzer:
             case 0:
                 return pb.FromHost(heartbeat=pb.Heartbeat(rounds=wide, waiting=rng.random() < 0.5))
             case 1:
-                complete = [rng.choice(WIDE) for _ in range(rng.randrange(5))]
+                complete, done = ([rng.choice(WIDE) for _ in range(rng.randrange(5))] for _ in range(2))
                 generation = rng.choice([1, 2, 3, narrow])
-                return pb.FromHost(held=pb.Held(generation=generation, first_incomplete=wide, complete=complete))
+                held = pb.Held(generation=generation, first_incomplete=wide, complete=complete, done=done)
+                return pb.FromHost(held=held)
             case 2:
                 return pb.FromHost(resumed=pb.Resumed(generation=rng.choice([1, 2, 3, narrow])))
             case 3:

@@ -137,6 +137,7 @@ async def test_a_report_that_is_invalid_or_a_servers_ends_its_stream(
         {"heartbeat": pb.Heartbeat(rounds=MAX_ROUNDS + 1)},
         {"held": pb.Held(generation=1, first_incomplete=(1 << 64) - 1)},
         {"held": pb.Held(generation=1, complete=[1, MAX_ROUNDS + 1])},
+        {"held": pb.Held(generation=1, first_incomplete=2, done=[1, MAX_ROUNDS + 1])},
     ],
 )
 async def test_a_claim_of_more_rounds_than_may_be_ends_its_stream(service: ServiceRig, message: dict[str, Any]) -> None:

@@ -32,6 +32,8 @@ class Limits:
     """Time after the start of a controller in which clients of queued jobs have to come back."""
     unattended_ns: int = 3_600_000_000_000
     """Time after which a job that has not begun and has no hosts is ended."""
+    left_ns: int = 60_000_000_000
+    """The same for a job of which a group has begun and is over."""
 
     @property
     def accepted(self) -> int:

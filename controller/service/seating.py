@@ -92,6 +92,8 @@ class Seating:
         """The seats of the jobs that run, by number."""
         self.ended: OrderedDict[int, JobSeats] = OrderedDict()
         """The seats of the last jobs that have ended, by number: each has its `last`."""
+        self._broken: dict[int, str] = {}
+        """Families that are to end, by their first jobs: the first of their groups that was aborted, and why."""
         lease_ns = controller.jobs.leases.lease_ns
         self._heartbeat_ns = lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS
         self.heartbeats = HeartbeatReader(controller.topology, self._token_of, late_ns=self._heartbeat_ns)
@@ -114,6 +116,7 @@ class Seating:
         """Add the seats of a job that was admitted."""
         self.jobs[seats.job] = seats
         self.ended.pop(seats.job, None)
+        self._broken.pop(seats.job, None)
 
     def new_number(self) -> int:
         """Draw a random job number, but not that of a running or recent job, whose rounds slots may still hold."""
@@ -131,13 +134,18 @@ class Seating:
         return seats.awaited(self._controller.jobs[seats.job].gone)
 
     async def end(self, job: int, reason: str, now_ns: int) -> None:
-        """Remove a job, and those that share its chunks, from the switches and notify the hosts."""
-        together = self.jobs[job].stripes if job in self.jobs else ()
-        for number in together or (job,):
+        """Remove a job, those that share its chunks, and its groups from the switches; notify the hosts."""
+        reasons = dict.fromkeys((self.jobs[job].stripes if job in self.jobs else ()) or (job,), reason)
+        reasons |= {
+            number: f"job {seats.parent}, its parent, is over: {reason}"
+            for number, seats in self.jobs.items()
+            if seats.parent in reasons
+        }
+        for number, why in reasons.items():
             if number in self.jobs:
-                self._over(number, pb.ToHost(ended=pb.Ended(job=number, reason=reason)))
+                self._over(number, pb.ToHost(ended=pb.Ended(job=number, reason=why)))
         failure: ControllerError | None = None
-        for number in together or (job,):
+        for number in reasons:
             if number in self._controller.jobs:
                 try:
                     await self._controller.finish(number, now_ns)
@@ -149,6 +157,8 @@ class Seating:
     def _over(self, job: int, last: pb.ToHost) -> None:
         """Send the last message of an ended job to its hosts, except those that it had lost."""
         self.ended[job] = seats = self.jobs.pop(job)
+        if seats.started and seats.parent in self.jobs:
+            self.jobs[seats.parent].had_groups = True
         for seat in seats.seats.values():
             self.heartbeats.reset(job, seat.host)
             seat.finish(last)
@@ -439,24 +449,37 @@ class Seating:
         return departures_message(workers, final=policy is not FailurePolicy.CONTINUE)
 
     async def _end_incomplete(self, now_ns: int) -> None:
-        """Jobs that share one's chunks end together, whatever one of them has ended by."""
+        """End jobs with those whose fate they share: a group with its parent, and any stripe with the others.
+
+        An aborted group ends its family, too.
+        """
+        for parent, why in list(self._broken.items()):
+            if parent in self.jobs:
+                await self.end(parent, why, now_ns)
+        self._broken.clear()
+        aborted = self._controller.jobs.aborted
         for job, seats in list(self.jobs.items()):
             if job in self.jobs and seats.parent and seats.parent not in self.jobs:
-                await self.end(job, f"job {seats.parent}, its parent, is over", now_ns)
+                why = aborted.get(seats.parent, "")
+                await self.end(job, f"job {seats.parent}, its parent, is over{why and f': {why}'}", now_ns)
             gone = next((stripe for stripe in seats.stripes if stripe not in self.jobs), None)
             if job in self.jobs and gone is not None:
-                why = self._controller.jobs.aborted.get(gone)
-                shared = f"job {gone}, which had a share of its chunks, is over"
-                await self.end(job, shared if why is None else f"{shared}: {why}", now_ns)
+                why = aborted.get(gone, "")
+                await self.end(job, f"job {gone}, which had a share of its chunks, is over{why and f': {why}'}", now_ns)
 
     async def _end_unattended(self, now_ns: int) -> None:
-        attended_jobs = {job for job, seats in self.jobs.items() if seats.attended}
+        """End families that no host attends and of which no job runs.
+
+        A family that had groups is over soon after its last host has left, whether or not all its jobs have begun.
+        """
+        attended = {seats.family for seats in self.jobs.values() if seats.attended or seats.started}
         for job, seats in list(self.jobs.items()):
-            attended = not attended_jobs.isdisjoint(seats.stripes or (job,))
-            if seats.started or attended or seats.attended_ns is None:
+            if seats.family in attended or seats.attended_ns is None:
                 seats.attended_ns = now_ns
-            elif job in self.jobs and now_ns - seats.attended_ns >= self._limits.unattended_ns:
-                why = f"no host has attended it for {self._limits.unattended_ns / 1e9:g} s, and it has not begun"
+                continue
+            limit_ns = self._limits.left_ns if seats.had_groups else self._limits.unattended_ns
+            if job in self.jobs and now_ns - seats.attended_ns >= limit_ns:
+                why = f"no host has attended it for {limit_ns / 1e9:g} s, and it has not begun"
                 _log.warning("job %d is ended: %s", job, why)
                 await self.end(job, why, now_ns)
 
@@ -478,6 +501,8 @@ class Seating:
         """Remove the seats of jobs that the controller has ended by itself."""
         for job in [job for job in self.jobs if job not in self._controller.jobs]:
             if (reason := self._controller.jobs.aborted.get(job)) is not None:
+                if parent := self.jobs[job].parent:
+                    self._broken.setdefault(parent, f"job {job}, a group of it, is over: {reason}")
                 self._over(job, to_host(Abort(job, reason)))
             else:
                 self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))

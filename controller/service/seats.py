@@ -99,6 +99,8 @@ class JobSeats:
     """Resources that each worker takes of its host; a job with a parent takes none of its own."""
     parent: int = 0
     """Job with whose end this one ends; 0: none."""
+    had_groups: bool = False
+    """True if a group of it has begun and is over."""
     ticket: str = ""
     """Secret by which the client of a queued job asks again for its registration; empty: it was not queued."""
     attended_ns: int | None = None
@@ -155,9 +157,14 @@ class JobSeats:
         return cls(job, seats, started, dict(stripes), needs=needs, parent=parent, ticket=ticket)
 
     @property
+    def family(self) -> int:
+        """Number of the family's first job; its own one for a job without parent and groups."""
+        return self.parent or next(iter(self.stripes), self.job)
+
+    @property
     def takes(self) -> tuple[list[str], Needs]:
         """Hosts of its workers, with what each takes of them: nothing if another job's workers are the same."""
-        own = not self.parent and next(iter(self.stripes), self.job) == self.job
+        own = self.family == self.job
         workers = [seat.host for seat in self.seats.values() if seat.rank is not None]
         return workers if own else [], self.needs
 

@@ -20,8 +20,9 @@ from typing import Final
 
 import numpy as np
 
-HEADROOM: Final = 512
-"""Bytes in front of a received frame: the limit by which a program may grow a packet (simple_switch's own limit)."""
+HEADROOM: Final = 1536
+"""Bytes in front of a received frame: the limit by which a program may grow a packet. simple_switch's is 512; 256 lanes
+of 32 bits are 1024."""
 
 DROP_PORT: Final = 511
 """The port that means drop, unless the switch is configured with another one."""

@@ -84,8 +84,10 @@ _HARMLESS: Final = ("No size defined for table", "will be unrolled up to", "Appl
 all of which are 0 until a parser or a table sets them.
 """
 
-_LEFT_OUT: Final = re.compile(r"#ifdef CLASSIFICATION\n.*?#endif\n", re.DOTALL)
-"""Parts of common/ for programs with classification, which those for Tofino lack."""
+_PRUNING: Final = re.compile(r"#ifdef PRUNING\n.*?#endif\n", re.DOTALL)
+"""Parts of common/ for programs that send DONE, which those for chips do not."""
+_LEFT_OUT: Final = re.compile(r"#ifdef (?:CLASSIFICATION|PRUNING)\n.*?#endif\n", re.DOTALL)
+"""The same, and parts for programs with classification, which the fabric's program for Tofino lacks."""
 
 _GRESSES: Final = ("ingress", "egress")
 _TABLE: Final = re.compile(r"  (?:[a-z]+_match|hash_action|gateway|stateful|meter|selection|counter) ")
@@ -146,7 +148,7 @@ def sources_digest(folder: str = "tofino") -> str:
     digest = hashlib.sha256()
     if folder == "forest":
         for path in (*sources("common", "forest"), *(ROOT / name for name in _BORROWED)):
-            digest.update(f"{path.relative_to(ROOT)}\0{path.read_text()}".encode())
+            digest.update(f"{path.relative_to(ROOT)}\0{_PRUNING.sub('', path.read_text())}".encode())
         return digest.hexdigest()
     for path in sources("common", "tofino"):
         digest.update(f"{path.relative_to(ROOT)}\0{_LEFT_OUT.sub('', path.read_text())}".encode())

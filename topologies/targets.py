@@ -93,9 +93,11 @@ class Target:
     classifies: bool = True
     """The program has tables for a decision forest."""
     present_lanes: int = 32
-    """Most lanes of a round in which the program takes PRESENT, by which a worker adds nothing without sending lanes: a
-    packet of simple_switch grows by 512 bytes at most. 0: none.
+    """Most lanes of a round in which the switch takes PRESENT, by which a worker adds nothing without sending lanes.
+    0: none.
     """
+    prunes: bool = True
+    """The program sends DONE, a result without lanes, to children that want none."""
     report_clone_bytes: int = 0
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
     stack_clone_bytes: int = 0
@@ -151,15 +153,15 @@ class Target:
         return packets if self.cell_bytes is None else packets * -(-packet_bytes // self.cell_bytes)
 
 
-BMV2: Final = Target("bmv2", "fabric", lanes=256)
-"""v1model, as simple_switch_grpc and the emulator run it."""
+BMV2: Final = Target("bmv2", "fabric", lanes=256, present_lanes=256)
+"""v1model, as weir-switch and the emulator run it."""
 
 BMV2_32: Final = Target("bmv2-32", "fabric_32", lanes=32)
 """`BMV2` with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
 
-SIMPLE_SWITCH: Final = replace(BMV2, name="simple-switch", clone_classes=False, minimum_share=0.0)
-"""`BMV2` on a simple_switch_grpc of the user's own: its P4Runtime server refuses classes of clones, and its ports have
-strict priorities alone."""
+SIMPLE_SWITCH: Final = replace(BMV2, name="simple-switch", clone_classes=False, minimum_share=0.0, present_lanes=32)
+"""`BMV2` on a simple_switch_grpc of the user's own: its P4Runtime server refuses classes of clones, its ports have
+strict priorities alone, and a packet grows by 512 bytes at most, less than 256 lanes."""
 
 LIKE_TOFINO: Final = replace(
     BMV2_32,
@@ -169,6 +171,7 @@ LIKE_TOFINO: Final = replace(
     last_clone_session=1015,
     clone_copies=1,
     present_lanes=0,
+    prunes=False,
 )
 """`BMV2_32` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
 without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
@@ -192,6 +195,7 @@ TOFINO: Final = Target(
     reports=False,
     classifies=False,
     present_lanes=0,
+    prunes=False,
     report_clone_bytes=78,
     stack_clone_bytes=154,
     max_stack_words=16,

@@ -201,6 +201,6 @@ def _show(name: str, value: FieldValue) -> str:
         return str(IPv4Address(value))
     if name.endswith("_mac"):
         return ":".join(f"{value:012x}"[i : i + 2] for i in range(0, 12, 2))
-    if name in ("children", "contributors", "parent_bit"):
+    if name in ("children", "contributors", "parent_bit", "child_bit"):
         return f"{value:#x}"
     return str(value)

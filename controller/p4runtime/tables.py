@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 NODE_ADDRESS: Final = "FabricIngress.node_address"
+WIDTHS: Final = "FabricIngress.aggregation.expand.widths"
+"""Widths of rounds in which the switch takes PRESENT; not on chips."""
 JOBS: Final = "FabricIngress.aggregation.jobs"
 MEMBERS: Final = "FabricIngress.aggregation.members"
 PARENTS: Final = "FabricIngress.aggregation.parents"

@@ -18,7 +18,7 @@ from typing import Final
 from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
 from ...topologies.targets import Target
-from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
+from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes, present_width
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from ...wire.frames import BULK_PRIORITY, FRAME_HEADER_BYTES, JOB_CLASSES, TRAFFIC_CLASSES
 from ..errors import PlanError
@@ -40,6 +40,7 @@ from ..p4runtime.tables import (
     REPLICAS,
     TELEMETRY_NODE,
     TRAFFIC_CLASS,
+    WIDTHS,
 )
 from ..placement import Placement, PlacementError, way_up
 from ..placement.model.pipes import arrivals
@@ -48,6 +49,8 @@ from .limits import check_items
 from .memory import Allotment
 
 PROBE_SESSION: Final = 1
+EXPANSIONS: Final = {32: "expand", LANES: "expand_wide"}
+"""Actions that expand PRESENT, by the lanes of its round."""
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
 """Bytes of a round without lanes on a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
@@ -182,7 +185,7 @@ class JobPlan:
     hops: int
     """The most links that a round crosses on its way to the root and back."""
     quickest_round_trip_ns: int
-    """`round_trip_ns` of a round in which all messages on the way up may be PRESENT, as in `round_trips_ns`."""
+    """`round_trip_ns` of a round in which all messages up may be PRESENT and all down DONE, as in `round_trips_ns`."""
     pacing: Pacing = field(default_factory=Pacing, compare=False)
     """Windows sent to workers with the plan; `congestion` computes them. It may differ between two plans of the same
     layout.
@@ -304,7 +307,7 @@ def _worker_plans(
     topology: Topology, spec: JobSpec, placement: Placement, generation: int, tree: _Tree
 ) -> dict[str, WorkerPlan]:
     """Return the plan of each worker that takes part, without its pacing."""
-    lanes, presents = lanes_of(topology), support_present(topology)
+    lanes, presents, prunes = lanes_of(topology), support_present(topology), prune_results(topology, placement)
     members = _member_addresses(topology, placement)
     return {
         name: WorkerPlan(
@@ -320,6 +323,7 @@ def _worker_plans(
             members=members,
             key=spec.key,
             presents=presents,
+            prunes=prunes,
         )
         for name, node in placement.aggregators.items()
     }
@@ -353,7 +357,7 @@ class _RoundTrips:
     slowest_ns: int
     """Maximum over the workers, of a round with lanes."""
     quickest_ns: int
-    """The same if all messages on the way up may be PRESENT."""
+    """The same if all messages up may be PRESENT and all down DONE."""
     by_link_ns: dict[Endpoint, int]
     """`JobPlan.round_trips_ns`."""
     hops: int
@@ -365,11 +369,10 @@ def _round_trips(topology: Topology, routes: Routes, placement: Placement, tree:
     each = round_bytes(topology)
     workers = list(placement.aggregators)
     trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
-    quickest = {worker: ns for worker, (ns, _) in trips.items()}
-    if support_present(topology):  # small messages: a round returns earlier than one that all workers add lanes to
-        quickest = {
-            worker: round_trip(topology, routes, tree.parent, worker, each, SCALE_ROUND_BYTES)[0] for worker in workers
-        }
+    # small messages: a round returns earlier than one that all workers add lanes to, and whose lanes all want
+    up = SCALE_ROUND_BYTES if support_present(topology) else each
+    down = SCALE_ROUND_BYTES if prune_results(topology, placement) else each
+    quickest = {worker: round_trip(topology, routes, tree.parent, worker, down, up)[0] for worker in workers}
     farthest: dict[str, int] = {}
     for worker, ns in quickest.items():
         for node, _ in way_up(worker, tree.parent):
@@ -446,6 +449,15 @@ def support_present(topology: Topology) -> bool:
     return all(switch.target.present_lanes >= lanes for switch in topology.switches if switch.slots)
 
 
+def prune_results(topology: Topology, placement: Placement) -> bool:
+    """Return True if all switches that may sum send DONE to children that want no lanes, and the root is a switch: a
+    parameter server sends all results.
+    """
+    return topology.is_switch(placement.root) and all(
+        switch.target.prunes for switch in topology.switches if switch.slots
+    )
+
+
 def round_bytes(topology: Topology) -> int:
     """Return bytes of a round with lanes on a link, headers included."""
     return FRAME_HEADER_BYTES + message_bytes(lanes_of(topology))
@@ -481,6 +493,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     items: list[Item] = [
         entry(NODE_ADDRESS, {"dst_addr": int(this_switch.address)}, call("to_node")),
         *class_entries(this_switch.target),
+        *(_widths_taken(this_switch.target) if this_switch.slots else ()),
         default_action(TELEMETRY_NODE, call("identify", node_id=this_switch.device_id)),
         CloneSession(PROBE_SESSION, ((this_switch.target.cpu_port, 0),)),
     ]
@@ -493,6 +506,13 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     state = SwitchState.of(items)
     check_items(this_switch, state.items.values())
     return state
+
+
+def _widths_taken(target: Target) -> Iterator[Item]:
+    """Yield the entries of the widths of rounds in which a switch takes PRESENT."""
+    for lanes, action in EXPANSIONS.items():
+        if lanes <= min(target.lanes, target.present_lanes):
+            yield entry(WIDTHS, {"reserved": present_width(lanes)}, call(action))
 
 
 def class_entries(target: Target, mark: int = 0) -> Iterator[Item]:
@@ -591,8 +611,10 @@ def _node_items(
         port, rid = copy_port(routes, node, name, index), allotment.first_rid + index
         copies.append((port, rid))
         next_mac = mac_number(topology.node(topology.peer(Endpoint(node, port)).node).mac)
-        deliver = call("deliver", dst_addr=int(child.address), src_mac=mac_number(switch.mac), dst_mac=next_mac)
-        items.append(entry(REPLICAS, {"egress_rid": rid}, deliver))
+        delivery = {"dst_addr": int(child.address), "src_mac": mac_number(switch.mac), "dst_mac": next_mac}
+        if switch.target.is_emulated:  # the programs for chips send no DONE
+            delivery["child_bit"] = 1 << index
+        items.append(entry(REPLICAS, {"egress_rid": rid}, call("deliver", **delivery)))
     items.append(Group(allotment.group, tuple(sorted(copies))))
     if (above := tree.parent.get(node)) is None:
         items.append(entry(JOBS, now, call("switch_root", **room, group=allotment.group)))

@@ -45,6 +45,7 @@ _FETCH: Final = int(MessageType.FETCH)
 _RETRANSMISSION: Final = int(MessageFlag.RETRANSMISSION)
 _CONGESTION: Final = int(MessageFlag.CONGESTION)
 _LANES: Final = int(MessageFlag.LANES)
+_WANTED: Final = int(MessageFlag.WANTED)
 _RESULT_OF: Final = np.zeros(max(MessageType) + 1, np.int64)
 """The message type that a round's result has, indexed by that of this worker's message."""
 _RESULT_OF[MessageType.SCALE] = MessageType.SCALE_RESULT
@@ -497,7 +498,10 @@ class WorkerCore(Classified[WorkerPlan]):
         numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
         wraps = kind is MessageType.SCALE or self._stream.may_wrap(rounds)
         check = self._check.of(numbers, lanes, weights, wraps)
-        flags |= _LANES if adds else 0
+        if kind is not MessageType.SCALE:
+            flags |= _WANTED
+        if adds:
+            flags |= _LANES
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         asked = b"" if kind is MessageType.SCALE else self._law.int_header

@@ -2,15 +2,15 @@
  * An aggregating node: what to do with a message that is addressed to this switch.
  *
  *   source port ─▶ formats ─contribution─▶ jobs ─▶ members ─▶ claim ─▶ gather ─▶ steps ─▶ sums ─▶ parent, children or asker
- *                     │ └──────result────▶ parents ─────────────────────────────────────────────▶ children
+ *                     │ └──────result────▶ parents ─▶ jobs ─▶ recall ─▶ find_wanting ───────────▶ children
  *                     └─ anything else: dropped and counted
  *
- * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp, meta.fate, meta.drop_reason. Lanes of a packet that has
- * none (scale rounds) are never touched. INT that no sink has taken out stays where it is: what leaves of a round has the
- * stack of the packet that completed it, or asked for it again. State per slot: whose round it holds, which children have
- * contributed, and the sums (sums.p4). Each register is touched in one action, once, however a packet goes: claim compares
- * the slot's round with the packet's and replaces it at once, gather does so with the children. All of it is in ingress,
- * which is one thread.
+ * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp, meta.fate, meta.drop_reason, meta.wanting. Lanes of a packet
+ * that has none (scale rounds) are never touched. INT that no sink has taken out stays where it is: what leaves of a round has
+ * the stack of the packet that completed it, or asked for it again. State per slot: whose round it holds, which children have
+ * contributed, which of them want the result, and the sums (sums.p4). Each register is touched in one action, once, however a
+ * packet goes: claim compares the slot's round with the packet's and replaces it at once, gather does so with the children. All
+ * of it is in ingress, which is one thread.
  *
  * Control plane: the slot ranges of jobs do not overlap and end at or below AGGREGATION_SLOTS; `slots` is a power of two;
  * `contributors` in members has one bit, and `children` is their union; a job number is not used anew while a slot may still
@@ -36,12 +36,16 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     register<bit<64>>(AGGREGATION_SLOTS) slot_round;
     @id(SLOT_CONTRIBUTORS_REGISTER_ID)
     register<bit<32>>(AGGREGATION_SLOTS) slot_contributors;
+    /* Children below which a worker wants the lanes of the round's result */
+    @id(SLOT_WANTING_REGISTER_ID)
+    register<bit<32>>(AGGREGATION_SLOTS) slot_wanting;
 
     /* the packet's job in this node */
     bit<32> index = 0;             // of the packet's slot
     bit<16> slots_left = 0;        // from that slot to the end of the job's: 0 is beyond
     bit<32> stride = 0;            // S, where the slot has a chunk
-    bit<32> other_children = 0;    // than the packet's
+    bit<32> child = 0;             // the packet's
+    bit<32> other_children = 0;
     bit<1>  is_root = 0;
     ipv4_address_t up_address = 0;
     bit<32> up_bit = 0;
@@ -53,7 +57,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     bit<32> missing = 0;           // children that are not, when the packet's is
 
     /* what is decided */
-    bit<1> is_contribution = 0;
     bit<1> is_result = 0;
     bit<1> is_present = 0;
     Sum    sum = Sum.NONE;
@@ -67,13 +70,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     /* ---- what kind of message, by its length without INT; a probe is none ---- */
 
     @id(CONTRIBUTION_ACTION_ID)
-    action contribution() {
-        is_contribution = 1;
-    }
+    action contribution() {}
 
     @id(PRESENT_ACTION_ID)
     action present() {
-        is_contribution = 1;
         is_present = 1;
     }
 
@@ -98,6 +98,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             (AGGREGATION_VERSION, PRESENT,       UDP_BYTES_HEADER_ONLY, 0): present();
             (AGGREGATION_VERSION, RESULT,        UDP_BYTES_NARROW,      0): result();
             (AGGREGATION_VERSION, SCALE_RESULT,  UDP_BYTES_HEADER_ONLY, 0): result();
+            (AGGREGATION_VERSION, DONE,          UDP_BYTES_HEADER_ONLY, 0): result();
             // well formed, but a matter of hosts
             (AGGREGATION_VERSION, FETCH,         UDP_BYTES_HEADER_ONLY, 0): refuse(DROP_NO_SERVICE);
             (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_NARROW,      0): refuse(DROP_NO_SERVICE);
@@ -116,7 +117,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         index = slot_base + (bit<32>)hdr.aggregation.slot;
         slots_left = slots |-| hdr.aggregation.slot;
         stride = 8w0 ++ slots ++ 8w0;
-        other_children = children & ~hdr.aggregation.contributors;
+        child = hdr.aggregation.contributors;
+        other_children = children & ~child;
     }
 
     @id(INNER_NODE_ACTION_ID)
@@ -192,6 +194,18 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         seen = held & hdr.aggregation.contributors;
         missing = other_children & ~held;
         slot_contributors.write(index, held | hdr.aggregation.contributors);
+    }
+
+    /* The packet's child joins those that want the result, which a newer round has none of yet. A result goes to all, and the answer
+     * to the child that asks again goes by its own word. `steps` has replaced the packet's child, and sums have not joined flags. */
+    @id(GATHER_WANTING_ACTION_ID)
+    action gather_wanting() {
+        bit<32> held;
+        bit<32> own = (hdr.aggregation.flags & FLAG_WANTED) != 0 ? child : 0;
+        slot_wanting.read(held, index);
+        held = (freshness == Freshness.SAME ? held : 0) | own;
+        meta.wanting = sum == Sum.REPLAY ? own : held;
+        slot_wanting.write(index, held);
     }
 
     /* ---- what leaves ---- */
@@ -274,6 +288,22 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.fate = Fate.SEND;
     }
 
+    /* Whether the slot still is the result's round */
+    @id(RECALL_ACTION_ID)
+    action recall() {
+        bit<64> held;
+        slot_round.read(held, index);
+        freshness = held == hdr.aggregation.job ++ hdr.aggregation.generation ++ 8w0 ++ hdr.aggregation.chunk ++ 8w0
+            ? Freshness.SAME : Freshness.OLDER;
+    }
+
+    @id(FIND_WANTING_ACTION_ID)
+    action find_wanting() {
+        bit<32> held;
+        slot_wanting.read(held, index);
+        meta.wanting = held;
+    }
+
     @id(PARENTS_TABLE_ID)
     table parents {
         key = {
@@ -294,13 +324,21 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             formats.apply();
         }
         if (is_present == 1) {
-            expand.apply(hdr, meta, is_contribution);
+            expand.apply(hdr, meta);
         }
         if (is_result == 1) {
             parents.apply();
-        } else if (is_contribution == 1) {
+        }
+        if (meta.fate != Fate.DROP) {
             if (jobs.apply().hit) {
-                if (members.apply().hit) {
+                if (is_result == 1) {
+                    if (slots_left != 0) {
+                        recall();
+                        if (freshness == Freshness.SAME) {
+                            find_wanting();
+                        }
+                    }
+                } else if (members.apply().hit) {
                     if (slots_left == 0) {
                         refuse(DROP_BAD_SLOT);
                     } else {
@@ -310,6 +348,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         }
                         steps.apply();
                         if (sum != Sum.NONE) {
+                            gather_wanting();
                             header_sums.apply(hdr.aggregation, index, sum);
                             lane_sums.apply(hdr, index, sum);
                             if (is_present == 1) {

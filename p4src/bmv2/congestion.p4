@@ -73,7 +73,7 @@ control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadat
     }
 }
 
-control Marking(inout headers_t hdr, in standard_metadata_t standard_metadata) {
+control Marking(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard_metadata) {
     @id(VIRTUAL_QUEUES_REGISTER_ID)
     register<bit<64>>(PORTS) virtual_queues;
 
@@ -90,7 +90,8 @@ control Marking(inout headers_t hdr, in standard_metadata_t standard_metadata) {
                        bit<16> congested_window) {
         depth_left = threshold |-| standard_metadata.enq_qdepth;
         sojourn_left = sojourn |-| standard_metadata.deq_timedelta;
-        cost = (bit<64>)standard_metadata.packet_length * (bit<64>)byte_cost;
+        bit<32> frame_bytes = meta.pruned_bytes != 0 ? (bit<32>)meta.pruned_bytes : standard_metadata.packet_length;
+        cost = (bit<64>)frame_bytes * (bit<64>)byte_cost;
         virtual_limit = backlog;
         window_limit = window;
         congested_limit = congested_window;

@@ -2,15 +2,17 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ congestion ─▶ probe_sinks ─▶ int_source ─▶ int_events ─▶ telemetry
- *                                                                     │              what is to be reported: clone
- *                                                                     └─ a finished probe: clone to the CPU, the original ends
+ *   to a link ───▶ replicas (address of one child) ─▶ pruning ─▶ congestion ─▶ probe_sinks ─▶ INT ─▶ DONE's lanes are cut off
+ *                                                                                   └─ a finished probe: clone to the CPU,
+ *                                                                                      the original ends
+ *   INT ─────────▶ int_source ─▶ int_events ─▶ telemetry; what is to be reported: clone
  *   a clone ─────▶ int_reports, or a finished probe as it is
  *
  * Reads standard_metadata; writes addresses and the packet_in header.
  */
 
 control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Pruning() pruning;
     Marking() congestion;
     IntSource() int_source;
     IntEvents() int_events;
@@ -25,11 +27,13 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         mark_to_drop(standard_metadata);
     }
 
+    /* `child_bit`: the child's in the members of its job here. */
     @id(DELIVER_ACTION_ID)
-    action deliver(ipv4_address_t dst_addr, mac_address_t src_mac, mac_address_t dst_mac) {
+    action deliver(ipv4_address_t dst_addr, mac_address_t src_mac, mac_address_t dst_mac, bit<32> child_bit) {
         hdr.ipv4.dst_addr = dst_addr;
         hdr.ethernet.src_addr = src_mac;
         hdr.ethernet.dst_addr = dst_mac;
+        meta.wanting = meta.wanting & child_bit;
     }
 
     /* One entry per child of each job here; a replica without one has no address to go to, and ends. */
@@ -107,7 +111,8 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (standard_metadata.egress_rid != 0) {
                 replicas.apply();
             }
-            congestion.apply(hdr, standard_metadata);
+            pruning.apply(hdr, meta);
+            congestion.apply(hdr, meta, standard_metadata);
             if (meta.discards == 1 && hdr.int_md.isValid()) {
                 probe_sinks.apply();
             }
@@ -122,6 +127,9 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (meta.leaves && meta.report_flags != 0) {
                 export_own();
             }
+        }
+        if (meta.pruned_bytes != 0) {
+            truncate((bit<32>)(ETHERNET_BYTES + hdr.ipv4.total_length));
         }
     }
 }

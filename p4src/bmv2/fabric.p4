@@ -14,6 +14,7 @@
 
 #include "target.p4"
 #include "classification.p4"
+#include "done.p4"
 #include "../common/headers.p4"
 #include "parser.p4"
 #include "checksum.p4"

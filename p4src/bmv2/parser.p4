@@ -27,6 +27,8 @@ parser FabricParser(
         meta.fate = Fate.ROUTE;
         meta.drop_reason = 0;
         meta.leaves = false;
+        meta.wanting = 0xFFFFFFFF;
+        meta.pruned_bytes = 0;
         meta.mark = Mark.NONE;
         meta.has_int = 0;
         meta.stacks = 0;

@@ -5,8 +5,8 @@
  *                                                          └─▶ lengthen ─▶ as long as the others, in all other cases
  *
  * So the state machine and the sums know nothing of it. Which of the two: contributions with lanes have FLAG_LANES, and flags are
- * or-ed in the slot. `reserved` says how many lanes the round has. Only NARROW_LANES are taken, since a packet of simple_switch
- * grows by 512 bytes at most.
+ * or-ed in the slot. `reserved` says how many lanes the round has. The controller writes a row for each width that the switch can
+ * take: a packet of simple_switch grows by 512 bytes at most, so it takes NARROW_LANES alone.
  */
 
 #ifndef WEIR_PRESENT_P4
@@ -14,10 +14,11 @@
 
 #include "../common/headers.p4"
 
-const bit<4>  PRESENT      = 8;
-const bit<8>  FLAG_LANES   = 0x04;
-const bit<8>  NARROW_WIDTH = NARROW_LANES / 32;   // of `reserved`: a 32nd of the lanes
-const bit<16> GROWTH       = 4 * NARROW_LANES;    // bytes
+const bit<4> PRESENT    = 8;
+const bit<8> FLAG_LANES = 0x04;
+
+#define WIDTHS 2                  // messages have NARROW_LANES or LANES
+#define UNIT_SHIFT 7              // `reserved` counts 32 lanes, of 4 bytes each
 
 #define WIDTHS_TABLE_ID          44
 #define SHAPES_TABLE_ID          45
@@ -26,9 +27,10 @@ const bit<16> GROWTH       = 4 * NARROW_LANES;    // bytes
 #define CONTRACT_ACTION_ID       167
 #define LENGTHEN_ACTION_ID       168
 #define REFUSE_WIDTH_ACTION_ID   169
+#define EXPAND_WIDE_ACTION_ID    170
 
-/* Reads `reserved`; writes the lanes and the type. A width that is not taken is no contribution. */
-control Expand(inout headers_t hdr, inout metadata_t meta, inout bit<1> is_contribution) {
+/* Reads `reserved`; writes the lanes and the type. A width that is not taken is malformed. */
+control Expand(inout headers_t hdr, inout metadata_t meta) {
 #define CLEAR_LANE(i) hdr.lanes.lane_##i = 0;
     @id(EXPAND_ACTION_ID)
     action expand() {
@@ -37,9 +39,18 @@ control Expand(inout headers_t hdr, inout metadata_t meta, inout bit<1> is_contr
         hdr.aggregation.message_type = CONTRIBUTION;
     }
 
+#if LANES > NARROW_LANES
+#define CLEAR_WIDE_LANE(i) hdr.wide_lanes.lane_##i = 0;
+    @id(EXPAND_WIDE_ACTION_ID)
+    action expand_wide() {
+        expand();
+        hdr.wide_lanes.setValid();
+        EACH_WIDE_LANE(CLEAR_WIDE_LANE)
+    }
+#endif
+
     @id(REFUSE_WIDTH_ACTION_ID)
     action refuse() {
-        is_contribution = 0;
         meta.fate = Fate.DROP;
         meta.drop_reason = DROP_MALFORMED;
     }
@@ -47,11 +58,15 @@ control Expand(inout headers_t hdr, inout metadata_t meta, inout bit<1> is_contr
     @id(WIDTHS_TABLE_ID)
     table widths {
         key = { hdr.aggregation.reserved: exact @name("reserved"); }
-        actions = { expand; @defaultonly refuse; }
-        const default_action = refuse;
-        const entries = {
-            NARROW_WIDTH: expand();
+        actions = {
+            expand;
+#if LANES > NARROW_LANES
+            expand_wide;
+#endif
+            @defaultonly refuse;
         }
+        const default_action = refuse;
+        size = WIDTHS;
     }
 
     apply {
@@ -64,15 +79,19 @@ control Shape(inout headers_t hdr, inout metadata_t meta, in bit<1> is_root) {
     @id(CONTRACT_ACTION_ID)
     action contract() {
         hdr.lanes.setInvalid();
+#if LANES > NARROW_LANES
+        hdr.wide_lanes.setInvalid();
+#endif
         hdr.aggregation.message_type = PRESENT;
     }
 
     @id(LENGTHEN_ACTION_ID)
     action lengthen() {
+        bit<16> growth = (bit<16>)hdr.aggregation.reserved << UNIT_SHIFT;
         hdr.aggregation.reserved = 0;
-        hdr.udp.length = hdr.udp.length + GROWTH;
-        hdr.ipv4.total_length = hdr.ipv4.total_length + GROWTH;
-        meta.udp_length = meta.udp_length + GROWTH;
+        hdr.udp.length = hdr.udp.length + growth;
+        hdr.ipv4.total_length = hdr.ipv4.total_length + growth;
+        meta.udp_length = meta.udp_length + growth;
     }
 
     @id(SHAPES_TABLE_ID)

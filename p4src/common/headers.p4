@@ -239,6 +239,10 @@ struct metadata_t {
     Fate    fate;
     bit<8>  drop_reason;
     bool    leaves;        // in egress: through this port, onto the link
+#ifdef PRUNING
+    bit<32> wanting;       // children that want the lanes of the result; in egress, the receiving one's bit of them
+    bit<16> pruned_bytes;  // of the frame without its lanes; 0: it keeps them
+#endif
 
     /* INT, as the packet came */
     Mark    mark;

@@ -72,6 +72,7 @@ def entities(encoder: Encoder) -> Iterator[Any]:
         yield entry(f"{aggregating}.members", lone, "accept")
         from_parent = (Exact(INNER), g, Exact(PARENT_PORT), Exact(PARENT))
         yield entry(f"{aggregating}.parents", from_parent, "replicate", GROUP)
+    yield entry(f"{aggregating}.expand.widths", (Exact(aggregation.present_width(32)),), "expand")
     hosts = [*((i + 1, worker) for i, worker in enumerate(WORKERS)), (PARENT_PORT, PARENT), (PROBE_PORT, PROBE_END)]
     routes = {(address, 32): [port] for port, address in hosts}
     routes |= {(FAR, 16): list(PATHS), (0x0A000000, 8): [4]}
@@ -85,7 +86,7 @@ def entities(encoder: Encoder) -> Iterator[Any]:
     for dscp, priority in frames.TRAFFIC_CLASSES.items():
         yield entry("FabricIngress.traffic_class", (Exact(dscp),), "set_class", priority)
     for i, worker in enumerate(WORKERS):
-        deliver = (worker, mac(SWITCH + i + 1), mac(worker))
+        deliver = (worker, mac(SWITCH + i + 1), mac(worker), 1 << i)
         yield entry("FabricEgress.replicas", (Exact(101 + i),), "deliver", *deliver)
     yield entry("FabricEgress.congestion.marking", (Exact(1),), "bound_queue", NEVER_MARKS, NEVER_WAITS, 0, 1, 5, 2)
     yield entry(
@@ -122,7 +123,8 @@ def message(
     contents = np.random.default_rng(int(rng.integers(2**32)))  # so that another field changes nothing else
     for field in REDUCED:
         header[field.name] = contents.integers(1 << field.bits)
-    header["flags"] = int(rng.integers(4)) | (MessageFlag.LANES if kind.has_lanes else 0)
+    wanted = MessageFlag.WANTED if contents.random() < 0.5 else 0
+    header["flags"] = int(rng.integers(4)) | (MessageFlag.LANES if kind.has_lanes else 0) | wanted
     header["reserved"] = aggregation.present_width(lanes) if kind is MessageType.PRESENT else 0
     header["job"], header["tag"] = job, aggregation.make_tag(generation, chunk)
     header["contributors"] = contributors

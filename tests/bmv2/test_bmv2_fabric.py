@@ -36,7 +36,7 @@ from weir.tests.bmv2.fabric_node import (
 from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
 from weir.tests.bmv2.mutation import mutate
 from weir.wire import frames, int_md
-from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, MessageType
+from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, LANES, MessageType
 from weir.wire.int_messages import link_request
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
@@ -187,15 +187,46 @@ def test_present_among_contributions(pair: Pair, seed: int) -> None:
                 body = message(rng, kind, lanes=32, **fields)
                 packets.append((child + 1, frame(body, WORKERS[child], SWITCH)))
     left = [out for found in pair.compare(packets) for out in found]
-    assert {out.frame[42] & 15 for out in left} == {MessageType.CONTRIBUTION, MessageType.RESULT, MessageType.PRESENT}
+    types = {MessageType(out.frame[42] & 15) for out in left}
+    assert types == {MessageType.CONTRIBUTION, MessageType.RESULT, MessageType.PRESENT, MessageType.DONE}
     assert drops(pair)[DUPLICATE] > 0
+
+
+@pytest.mark.parametrize("lanes", [32, LANES])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_results_without_lanes_for_those_that_want_none(pair: Pair, seed: int, lanes: int) -> None:
+    """Rounds of an inner node, whose results come from its parent, and of a root, with requests that come again.
+
+    Some results are DONE already, of other rounds, late or copied, and some carry INT that this node extends.
+    """
+    rng = np.random.default_rng(seed)
+    packets: list[tuple[int, bytes]] = []
+    for chunk in range(1, 30):
+        for job in (INNER, ROOT):
+            for child in rng.permutation([*range(3), *rng.integers(0, 3, int(rng.integers(3)))]).tolist():
+                fields = {"job": job, "generation": GENERATIONS[0], "chunk": chunk, "contributors": 1 << child}
+                body = message(rng, MessageType.CONTRIBUTION, lanes=lanes, **fields)
+                packets.append((child + 1, frame(body, WORKERS[child], SWITCH)))
+        for _ in range(2):
+            kind = MessageType.RESULT if rng.random() < 0.8 else MessageType.DONE
+            of = chunk if rng.random() < 0.8 else int(rng.integers(1, 40))
+            body = message(rng, kind, lanes=lanes, job=INNER, generation=GENERATIONS[0], chunk=of)
+            if rng.random() < 0.5:
+                body = link_request(AGGREGATION_PORT, int(rng.choice((0, 9)))) + body
+                packets.append((PARENT_PORT, frame(body, PARENT, SWITCH, destination_port=int_md.INT_PORT)))
+            else:
+                packets.append((PARENT_PORT, frame(body, PARENT, SWITCH)))
+    left = [out for found in pair.compare(packets, without_times) for out in found]
+    messages = [out.frame[-HEADER_BYTES:] for out in left if len(out.frame) < frames.FRAME_HEADER_BYTES + 128]
+    assert sum(body[0] == 0x19 for body in messages) > 20
+    assert sum(len(out.frame) > frames.FRAME_HEADER_BYTES + 4 * lanes for out in left) > 20
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_refusals(pair: Pair, seed: int) -> None:
     """Messages with one thing wrong, and the counter of each reason."""
     rng = np.random.default_rng(seed)
-    kinds = tuple(kind for kind in MessageType if kind is not MessageType.PRESENT)
+    kinds = tuple(kind for kind in MessageType if kind < MessageType.PRESENT)
     packets: list[tuple[int, bytes]] = []
     for _ in range(150):
         kind = kinds[rng.integers(len(kinds))]
@@ -242,8 +273,8 @@ def test_host_ports_admit_the_same_packets(pair: Pair) -> None:
             packets.append((child + 1, frame(body, WORKERS[child], SWITCH, source_port=AGGREGATION_PORT + 1)))
     sent = pair.compare(packets)
     found = drops(pair)
-    assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (16, 3, 24)
-    assert sum(len(packet) for packet in sent) == 72 - 16 - 3 - 24
+    assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (18, 4, 27)
+    assert sum(len(packet) for packet in sent) == 81 - 18 - 4 - 27
 
 
 def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:

@@ -24,7 +24,7 @@ from weir.tests.controller.job_rig import Fixed
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint, mac_number
 from weir.topologies.routing import Routes
-from weir.wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
+from weir.wire.aggregation import MESSAGE, MessageFlag, MessageType, make_tag, set_checksum, version_type
 from weir.wire.control import Held, Pause, Resume, WorkerPlan
 from weir.wire.frames import decapsulate, encapsulate
 
@@ -58,6 +58,7 @@ class Emulation:
         """Round 0 of a worker, all lanes alike."""
         message = np.zeros(1, MESSAGE)
         message["header"]["version_type"] = version_type(MessageType.CONTRIBUTION)
+        message["header"]["flags"] = MessageFlag.WANTED
         message["header"]["job"] = plan.job
         message["header"]["tag"] = make_tag(plan.generation, 0)
         message["header"]["contributors"] = plan.child_bit

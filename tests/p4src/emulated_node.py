@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weir import p4src
+from weir.controller.planning.plan import EXPANSIONS
 from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
 from weir.emulator.switch import Switch
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Slot, Tables
-from weir.wire.aggregation import LANES
 from weir.wire.fields import REDUCED
 
 PORTS = 16
@@ -33,8 +33,6 @@ def exact_entries(tables: Tables) -> Iterator[tuple[str, tuple[int, ...], str, t
         yield "FabricIngress.admission.hosts", (port,), "FabricIngress.admission.admit", host
     for dscp, priority in tables.classes.items():
         yield "FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", (priority,)
-    for rid, delivery in tables.replicas.items():
-        yield "FabricEgress.replicas", (rid,), "FabricEgress.deliver", delivery
 
 
 class EmulatedNode:
@@ -49,6 +47,12 @@ class EmulatedNode:
         self.state = state
         for table, key, action, params in exact_entries(tables):
             self._insert(table, key, action, *params)
+        for rid, delivery in tables.replicas.items():
+            self._insert("FabricEgress.replicas", (rid,), "FabricEgress.deliver", *delivery)
+        for width, lanes in tables.widths.items():
+            if lanes <= self.lanes:
+                action = f"{AGGREGATION}.expand.{EXPANSIONS[lanes]}"
+                self._insert(f"{AGGREGATION}.expand.widths", (width,), action)
         for route in tables.routes:
             forward = ActionCall("FabricIngress.routing.forward", (route.port, route.src_mac, route.dst_mac))
             self.route(route.prefix, route.length, forward)
@@ -78,6 +82,11 @@ class EmulatedNode:
         return self.switch.forward(frame, port, now_us * 1000)
 
     @property
+    def lanes(self) -> int:
+        """Lanes that the program sums."""
+        return sum(".lane_sums.lane_" in name for name in self.state.registers)
+
+    @property
     def drops(self) -> dict[str, int]:
         counts = self.state.counters["FabricIngress.drops"].packets.tolist()
         return dict(zip(DROP_REASONS, counts, strict=True))
@@ -90,10 +99,10 @@ class EmulatedNode:
             return int(values[f"{AGGREGATION}.{register}"][index])
 
         sums = {field.name: at(f"header_sums.{field.name}") for field in REDUCED}
-        lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(LANES))
+        lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(self.lanes))
         held = at("slot_round")
         who = (held >> 48, held >> 40 & 0xFF, held >> 8 & 0xFFFFFF)
-        return Slot(*who, at("slot_contributors"), sums, lanes)
+        return Slot(*who, at("slot_contributors"), at("slot_wanting"), sums, lanes)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

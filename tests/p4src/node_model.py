@@ -15,7 +15,12 @@ from weir.wire.fields import PARTS, REDUCED
 
 CPU_PORT = 510
 TYPE_WITH_LANES = (1, 2, 6)
+RESULT = 2
 PRESENT = 8
+DONE = 9
+WANTED = 0x08
+JUDGED_AS = {PRESENT: 1, DONE: RESULT}
+"""Types of messages without a bit of their own at hosts' ports."""
 LANES = (32, 256)
 """That a message may have. All messages of a job have as many."""
 DROP_REASONS = (
@@ -92,8 +97,10 @@ class Tables:
     """DSCP → priority"""
     groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """group → (port, replica id)"""
-    replicas: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """replica id → (address, source MAC, destination MAC)"""
+    replicas: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    """replica id → (address, source MAC, destination MAC, child bit)"""
+    widths: dict[int, int] = field(default_factory=lambda: {1: 32, 8: 256})
+    """`reserved` of PRESENT → lanes of its round"""
     marking: dict[int, Bound] = field(default_factory=dict)
     """egress port → bound of its queue"""
     policers: dict[tuple[int, int, int], Policer] = field(default_factory=dict)
@@ -129,6 +136,7 @@ class Slot(NamedTuple):
     generation: int
     chunk: int
     contributors: int
+    wanting: int
     reduced: dict[str, int]
     lanes: tuple[int, ...]
 
@@ -166,6 +174,8 @@ class Packet:
         self.priority = 1
         self.group = 0
         self.rid = 0
+        self.wanting = 0xFFFFFFFF
+        """Children that want the lanes of the result."""
         self._data = data
         self.frame_bytes = len(data)
         if port == CPU_PORT:
@@ -310,7 +320,7 @@ class NodeModel:
         for replica_port, rid in self.tables.groups.get(packet.group, []):
             copy = Packet(packet.frame(), port)
             copy.lanes, copy.rest = packet.lanes, packet.rest
-            copy.rid, copy.priority = rid, packet.priority
+            copy.rid, copy.priority, copy.wanting = rid, packet.priority, packet.wanting
             sent += self._egress(copy, replica_port, now_us)
         return sent
 
@@ -362,8 +372,8 @@ class NodeModel:
             raise Dropped("foreign_source")
         if (
             packet.aggregation
-            and (kind := packet.aggregation["type"]) in range(1, 9)
-            and not messages >> (1 if kind == PRESENT else kind) & 1
+            and (kind := packet.aggregation["type"]) in range(1, 10)
+            and not messages >> JUDGED_AS.get(kind, kind) & 1
         ):
             raise Dropped("foreign_type")
 
@@ -387,32 +397,38 @@ class NodeModel:
         sizes = {HEADER_BYTES + 4 * lanes for lanes in (LANES if header["type"] in TYPE_WITH_LANES else (0,))}
         length = packet.udp[2] - packet.int_bytes
         present = header["type"] == PRESENT
-        if header["version"] != 1 or not 1 <= header["type"] <= 8 or length - 8 not in sizes or packet.is_probe:
+        if header["version"] != 1 or not 1 <= header["type"] <= 9 or length - 8 not in sizes or packet.is_probe:
             raise Dropped("malformed")
-        if header["type"] >= 5 and not present:
+        if 5 <= header["type"] <= 7:
             raise Dropped("no_service")
         if present:
-            if header["reserved"] != 1:
+            if header["reserved"] not in self.tables.widths:
                 raise Dropped("malformed")
-            packet.lanes = [0] * 32
+            packet.lanes = [0] * self.tables.widths[header["reserved"]]
             header["type"] = 1
         who = (header["job"], header["generation"])
         own_address, source = ip[9], ip[8]
-        if header["type"] in (2, 4):
-            group = self.tables.parents.get((*who, packet.ingress_port, source))
-            if group is None:
-                raise Dropped("not_parent")
-            self._sign(packet, own_address)
-            packet.group = group
-            return None
+        is_result = header["type"] in (2, 4, DONE)
+        group = self.tables.parents.get((*who, packet.ingress_port, source))
+        if is_result and group is None:
+            raise Dropped("not_parent")
         job = self.tables.jobs.get(who)
         if job is None:
             raise Dropped("unknown_job")
+        if is_result:
+            assert group is not None
+            held = self.slots.get(job.slot_base + header["slot"]) if header["slot"] < job.slots else None
+            if held and held[:3] == (*who, header["chunk"]):
+                packet.wanting = held.wanting
+            self._sign(packet, own_address)
+            packet.group = group
+            return None
         if (*who, header["contributors"], packet.ingress_port, source) not in self.tables.members:
             raise Dropped("not_member")
         if header["slot"] >= job.slots:
             raise Dropped("bad_slot")
-        repeated = self._sum(packet, header, job)
+        own = header["contributors"] if header["flags"] & WANTED else 0
+        repeated = self._sum(packet, header, job, own)
         if present:
             self._shape(packet, header, ip, job)
         self._sign(packet, own_address)
@@ -450,8 +466,10 @@ class NodeModel:
         packet.ip[5] = 64
         packet.udp[0], packet.udp[3] = 22341, 0
 
-    def _sum(self, packet: Packet, header: Header, job: Job) -> bool:
-        """Bring the packet and its slot together; whether the packet repeats what was emitted before."""
+    def _sum(self, packet: Packet, header: Header, job: Job, own: int) -> bool:
+        """Bring the packet and its slot together; whether the packet repeats what was emitted before. `own` is the
+        child's bit if it wants the result's lanes.
+        """
         index = job.slot_base + header["slot"]
         held = self.slots.get(index)
         age = "newer"
@@ -465,11 +483,13 @@ class NodeModel:
         if held is None or age == "newer":
             neutral = {field.name: field.neutral for field in REDUCED}
             held = Slot(
-                header["job"], header["generation"], header["chunk"], 0, neutral, (0,) * len(packet.lanes or ())
+                header["job"], header["generation"], header["chunk"], 0, 0, neutral, (0,) * len(packet.lanes or ())
             )
         elif held.contributors & header["contributors"]:
             if held.contributors != job.children:
                 raise Dropped("duplicate")
+            self.slots[index] = held = held._replace(wanting=held.wanting | own)
+            packet.wanting = own
             self._show(held, packet, header)
             return True
         lanes = held.lanes
@@ -477,6 +497,7 @@ class NodeModel:
             lanes = tuple((a + b) % 2**32 for a, b in zip(lanes, packet.lanes, strict=True))
         held = held._replace(
             contributors=held.contributors | header["contributors"],
+            wanting=held.wanting | own,
             reduced={
                 field.name: int(field.ufunc(held.reduced[field.name], header[field.name])) & field.mask
                 for field in REDUCED
@@ -486,6 +507,7 @@ class NodeModel:
         self.slots[index] = held
         if held.contributors != job.children:
             raise Kept
+        packet.wanting = held.wanting
         self._show(held, packet, header)
         return False
 
@@ -494,6 +516,17 @@ class NodeModel:
         header.update(held.reduced, flags=header["flags"] | held.reduced["flags"])
         if packet.lanes is not None:
             packet.lanes = list(held.lanes)
+
+    @staticmethod
+    def _prune(packet: Packet, header: Header) -> None:
+        """Make DONE of a result: its lanes, and all behind them, are cut off."""
+        assert packet.ip
+        assert packet.udp
+        removed = packet.udp[2] - packet.int_bytes - 8 - HEADER_BYTES
+        header["type"], packet.lanes, packet.rest = DONE, None, b""
+        packet.udp[2] -= removed
+        packet.ip[2] -= removed
+        packet.frame_bytes -= removed
 
     # --- egress ---
 
@@ -504,10 +537,13 @@ class NodeModel:
         if packet.rid:
             if packet.rid not in self.tables.replicas:
                 return []
-            address, src_mac, dst_mac = self.tables.replicas[packet.rid]
+            address, src_mac, dst_mac, child_bit = self.tables.replicas[packet.rid]
             assert packet.ip is not None
             packet.ip[9] = address
             packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
+            packet.wanting &= child_bit
+        if not packet.wanting and packet.aggregation and packet.aggregation["type"] == RESULT:
+            self._prune(packet, packet.aggregation)
         if port in self.tables.marking and 1 <= packet.priority <= 5:
             self._mark(packet, port, self.tables.marking[port], now_us)
         checksum = packet.udp[3] if packet.udp else 0

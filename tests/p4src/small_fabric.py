@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weir.tests.p4src.node_model import Job, Route, Tables
 from weir.wire import aggregation, frames
-from weir.wire.aggregation import HEADER, LANES, MessageType
+from weir.wire.aggregation import HEADER, LANES, MessageFlag, MessageType
 from weir.wire.fields import REDUCED
 
 SWITCH = 0x0AFF0001
@@ -48,7 +48,7 @@ def tables() -> Tables:
         result.parents[INNER, generation, PARENT_PORT, PARENT] = GROUP
     result.groups = {GROUP: [(port, 100 + port) for port in range(3)], GROUP + 1: [(0, 100)]}
     for port, worker in enumerate(WORKERS):
-        result.replicas[100 + port] = (worker, MAC + port, host_mac(worker))
+        result.replicas[100 + port] = (worker, MAC + port, host_mac(worker), 1 << port)
     for port, address in (*enumerate(WORKERS), (PARENT_PORT, PARENT), (STRANGER_PORT, STRANGER)):
         result.routes.append(Route(address, 32, port, MAC + port, host_mac(address)))
     result.routes.append(Route(OTHER_SWITCH & ~0xFF, 24, PARENT_PORT, MAC + PARENT_PORT, MAC))
@@ -109,5 +109,7 @@ def packet(payload: bytes, source: int, destination: int = SWITCH, **options: in
 
 
 def contribution(worker: int, kind: MessageType = MessageType.CONTRIBUTION, **fields: Any) -> tuple[bytes, int]:
-    """A worker's contribution and the port that it arrives at."""
-    return packet(message(kind, **{"contributors": 1 << worker, **fields}), WORKERS[worker]), worker
+    """A worker's contribution and the port that it arrives at. Unless `flags` are given, it wants the lanes."""
+    wanted = {MessageType.CONTRIBUTION: MessageFlag.WANTED, MessageType.PRESENT: MessageFlag.WANTED}
+    fields = {"contributors": 1 << worker, "flags": int(wanted.get(kind, 0)), **fields}
+    return packet(message(kind, **fields), WORKERS[worker]), worker

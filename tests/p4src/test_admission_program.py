@@ -25,7 +25,7 @@ from weir.tests.p4src.small_fabric import (
 from weir.wire.aggregation import MessageType
 
 UP = {MessageType.CONTRIBUTION, MessageType.SCALE, MessageType.PRESENT}
-DOWN = {MessageType.RESULT, MessageType.SCALE_RESULT}
+DOWN = {MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.DONE}
 BETWEEN_HOSTS = {MessageType.FETCH, MessageType.FETCHED, MessageType.SCALE_FETCHED}
 
 
@@ -68,8 +68,9 @@ def test_a_port_without_an_entry_is_a_switchs_and_admits_all() -> None:
         (OF_WORKERS, UP | BETWEEN_HOSTS),
         (OF_SERVERS, DOWN | BETWEEN_HOSTS),
         (OF_WORKERS | OF_SERVERS, set(MessageType)),
-        *((1 << kind, {kind}) for kind in MessageType if 1 < kind < MessageType.PRESENT),
+        *((1 << kind, {kind}) for kind in MessageType if 2 < kind < MessageType.PRESENT),
         (1 << MessageType.CONTRIBUTION, {MessageType.CONTRIBUTION, MessageType.PRESENT}),
+        (1 << MessageType.RESULT, {MessageType.RESULT, MessageType.DONE}),
     ],
 )
 def test_a_host_sends_the_messages_that_it_has_a_part_in(messages: int, let_through: set[MessageType]) -> None:
@@ -98,10 +99,11 @@ def test_forgeries_into_a_switchs_sum_leave_it_as_it_is() -> None:
         (packet(payload, STRANGER), STRANGER_PORT),
         (packet(message(MessageType.RESULT, job=INNER), PARENT, source_port=40_000), PARENT_PORT),
         (packet(message(MessageType.RESULT, job=INNER), PARENT), STRANGER_PORT),
+        (packet(message(MessageType.DONE, job=INNER), PARENT), STRANGER_PORT),
         contribution(0, job=ROOT, lanes=5, round_number=1 << 22),
     )
     for frame, port in forged:
         assert switch.forward(frame, port) == []
-    assert dropped(switch) == {"foreign_port": 2, "not_member": 2, "not_parent": 1, "out_of_window": 1}
+    assert dropped(switch) == {"foreign_port": 2, "not_member": 2, "not_parent": 2, "out_of_window": 1}
     sent = switch.forward(*contribution(0, job=ROOT, lanes=1))
     assert [frame[-4:] for _, frame in sent] == [(3).to_bytes(4)] * 3

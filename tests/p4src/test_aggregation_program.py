@@ -32,11 +32,14 @@ from weir.tests.p4src.small_fabric import (
     tables,
 )
 from weir.wire import aggregation, frames
-from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE_BYTES, MessageType
+from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE_BYTES, MessageFlag, MessageType
 
 CONTRIBUTION, RESULT = MessageType.CONTRIBUTION, MessageType.RESULT
 SCALE, SCALE_RESULT = MessageType.SCALE, MessageType.SCALE_RESULT
-PRESENT, WIDTH = MessageType.PRESENT, 1
+PRESENT, DONE = MessageType.PRESENT, MessageType.DONE
+ASK = int(MessageFlag.WANTED)
+"""Children that say nothing else get DONE in place of a result."""
+WIDTHS = pytest.mark.parametrize("width", [32, LANES])
 
 
 @pytest.fixture
@@ -159,15 +162,15 @@ def test_a_repeated_contribution_to_a_complete_round_is_answered(node: EmulatedN
         first = node.forward(*contribution(worker, lanes=worker + 1, window=20 + worker))
     again = node.forward(*contribution(1, lanes=99, window=1, weight=7, exponent=255))
     assert again == first
-    ((_, frame),) = node.forward(*contribution(1, lanes=99, flags=2))
-    assert int(read(frame)[0]["flags"]) == 2  # the answer to a repeated request has this flag
+    ((_, frame),) = node.forward(*contribution(1, lanes=99, flags=2 | ASK))
+    assert int(read(frame)[0]["flags"]) == 2 | ASK  # the answer to a repeated request has this flag
     assert dropped(node) == {}
 
 
 def test_a_root_answers_a_repeat_to_the_asking_child_alone(node: EmulatedNode) -> None:
     for worker in range(3):
         first = dict(node.forward(*contribution(worker, job=ROOT, lanes=worker + 1)))
-    ((port, frame),) = node.forward(*contribution(1, job=ROOT, lanes=2, flags=2))
+    ((port, frame),) = node.forward(*contribution(1, job=ROOT, lanes=2, flags=2 | ASK))
     assert port == 1
     assert addresses(frame) == addresses(first[1])
     header, total = read(frame)
@@ -246,51 +249,69 @@ def test_a_scale_round_reduces_the_header_and_not_the_lanes(node: EmulatedNode) 
     assert np.array_equal(before, lane_registers(node))
 
 
+@WIDTHS
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-def test_present_counts_as_a_contribution_of_zeros(node: EmulatedNode, order: tuple[int, ...]) -> None:
+def test_present_counts_as_a_contribution_of_zeros(node: EmulatedNode, order: tuple[int, ...], width: int) -> None:
     """Worker 0 adds lanes, to the second round of a slot whose first left some there."""
-    lanes = np.arange(WIDTH * 32) + 1
+    lanes, units = np.arange(width) + 1, aggregation.present_width(width)
     for number, adding in ((1, (0, 1, 2)), (1 + SLOTS, (0,))):
         for job in (INNER, ROOT):
             for worker in order:
                 kind = CONTRIBUTION if worker in adding else PRESENT
-                fields = {"lanes": lanes, "flags": 4} if worker in adding else {"reserved": WIDTH}
+                fields = {"lanes": lanes, "flags": 4 | ASK} if worker in adding else {"reserved": units, "flags": ASK}
                 sent = node.forward(
-                    *contribution(worker, kind, job=job, round_number=number, width=WIDTH * 32, weight=worker, **fields)
+                    *contribution(worker, kind, job=job, round_number=number, width=width, weight=worker, **fields)
                 )
             assert len(sent) == (3 if job == ROOT else 1)
             for _, frame in sent:
-                header, total = read(frame, WIDTH * 32)
+                header, total = read(frame, width)
                 assert total is not None
                 assert total.tolist() == (len(adding) * lanes).tolist()
                 assert header["version_type"] == (0x12 if job == ROOT else 0x11)
-                assert (int(header["reserved"]), int(header["flags"]), int(header["weight"])) == (0, 4, 3)
-    (again,) = node.forward(*contribution(1, PRESENT, round_number=1 + SLOTS, reserved=WIDTH, flags=2))
-    header, total = read(again[1], WIDTH * 32)
+                assert (int(header["reserved"]), int(header["flags"]), int(header["weight"])) == (0, 4 | ASK, 3)
+    (again,) = node.forward(*contribution(1, PRESENT, round_number=1 + SLOTS, reserved=units, flags=2))
+    header, total = read(again[1], width)
     assert total is not None
-    assert (total.tolist(), int(header["flags"])) == (lanes.tolist(), 6)
+    assert (total.tolist(), int(header["flags"])) == (lanes.tolist(), 6 | ASK)
     assert dropped(node) == {}
 
 
-def test_present_of_all_children_goes_up_and_returns_with_lanes(node: EmulatedNode) -> None:
+@WIDTHS
+def test_present_of_all_children_goes_up_and_returns_with_lanes(node: EmulatedNode, width: int) -> None:
+    units = aggregation.present_width(width)
     for worker in range(3):
-        up = node.forward(*contribution(worker, PRESENT, round_number=1, reserved=WIDTH, exponent=worker))
-        down = node.forward(*contribution(worker, PRESENT, job=ROOT, round_number=1, reserved=WIDTH))
+        fields = {"round_number": 1, "reserved": units, "flags": ASK}
+        up = node.forward(*contribution(worker, PRESENT, exponent=worker, **fields))
+        down = node.forward(*contribution(worker, PRESENT, job=ROOT, **fields))
     ((port, frame),) = up
     header, lanes = read(frame)
     assert (port, lanes, int(header["version_type"])) == (PARENT_PORT, None, 0x18)
-    assert (int(header["reserved"]), int(header["contributors"]), int(header["exponent"])) == (WIDTH, 1 << 31, 2)
+    assert (int(header["reserved"]), int(header["contributors"]), int(header["exponent"])) == (units, 1 << 31, 2)
+    assert len(down) == 3
     for _, frame in down:
-        header, lanes = read(frame, WIDTH * 32)
+        header, lanes = read(frame, width)
         assert lanes is not None
         assert (int(header["version_type"]), int(header["reserved"]), bool(lanes.any())) == (0x12, 0, False)
 
 
-def test_a_switch_counts_the_bytes_that_present_grows_by(node: EmulatedNode) -> None:
-    for worker in range(2):
-        node.forward(*contribution(worker, PRESENT, job=ROOT, reserved=WIDTH))
-    sent = node.forward(*contribution(2, PRESENT, job=ROOT, reserved=WIDTH))
+@WIDTHS
+def test_a_switch_counts_the_bytes_that_present_grows_by(node: EmulatedNode, width: int) -> None:
+    fields = {"job": ROOT, "reserved": aggregation.present_width(width), "flags": ASK}
+    for worker in range(3):
+        sent = node.forward(*contribution(worker, PRESENT, **fields))
+    assert [len(frame) for _, frame in sent] == [frames.FRAME_HEADER_BYTES + aggregation.message_bytes(width)] * 3
     assert {node.bytes_sent[port] for port, _ in sent} == {len(frame) for _, frame in sent}
+
+
+def test_a_width_without_an_entry_is_malformed() -> None:
+    """As on simple_switch, where a packet cannot grow by 256 lanes."""
+    narrow = tables()
+    narrow.widths = {1: 32}
+    node = EmulatedNode(narrow)
+    for worker, reserved in ((0, aggregation.present_width(LANES)), (1, 1)):
+        assert node.forward(*contribution(worker, PRESENT, job=ROOT, reserved=reserved)) == []
+    assert dropped(node) == {"malformed": 1}
+    assert node.slot(SLOTS).contributors == 2
 
 
 def test_rounds_in_different_slots_do_not_meet(node: EmulatedNode) -> None:
@@ -356,11 +377,18 @@ BAD: dict[str, tuple[str, bytes, int]] = {
     "version 0": ("malformed", first_byte(0x01), 0),
     "version 2": ("malformed", first_byte(0x21), 0),
     "type 0": ("malformed", first_byte(0x10), 0),
-    "type 9": ("malformed", first_byte(0x19), 0),
+    "type 10": ("malformed", first_byte(0x1A), 0),
     "PRESENT with lanes": ("malformed", first_byte(0x18), 0),
     "PRESENT of no width": ("malformed", contribution(0, PRESENT, job=ROOT)[0], 0),
-    "PRESENT of too many lanes": ("malformed", contribution(0, PRESENT, job=ROOT, reserved=8)[0], 0),
-    "PRESENT of another job": ("unknown_job", contribution(0, PRESENT, job=77, reserved=WIDTH)[0], 0),
+    "PRESENT of a width that no job has": ("malformed", contribution(0, PRESENT, job=ROOT, reserved=2)[0], 0),
+    "PRESENT of too many lanes": ("malformed", contribution(0, PRESENT, job=ROOT, reserved=9)[0], 0),
+    "PRESENT of another job": ("unknown_job", contribution(0, PRESENT, job=77, reserved=1)[0], 0),
+    "DONE with lanes": ("malformed", first_byte(0x19), 0),
+    "DONE from a worker": ("not_parent", packet(message(DONE), WORKERS[0]), 0),
+    "DONE at another port": ("not_parent", packet(message(DONE), PARENT), 1),
+    "DONE of an older generation": ("not_parent", packet(message(DONE, generation=4), PARENT), PARENT_PORT),
+    "DONE for a job with its root here": ("not_parent", packet(message(DONE, job=ROOT), PARENT), PARENT_PORT),
+    "DONE of no job": ("not_parent", packet(message(DONE, job=77), PARENT), PARENT_PORT),
     "scale with lanes": ("malformed", first_byte(0x13), 0),
     "contribution too long": ("malformed", wrong_length(CONTRIBUTION, 4), 0),
     "contribution too short": ("malformed", wrong_length(CONTRIBUTION, -4), 0),
@@ -394,6 +422,7 @@ BAD: dict[str, tuple[str, bytes, int]] = {
     "another source": ("not_member", packet(message(contributors=1), WORKERS[1]), 0),
     "a result from a worker": ("not_parent", packet(message(RESULT), WORKERS[0]), 0),
     "a result at another port": ("not_parent", packet(message(RESULT), PARENT), 1),
+    "a result of no job": ("not_parent", packet(message(RESULT, job=77), PARENT), PARENT_PORT),
     "a result of an older generation": ("not_parent", packet(message(RESULT, generation=4), PARENT), PARENT_PORT),
     "a result for a job with its root here": ("not_parent", packet(message(RESULT, job=ROOT), PARENT), PARENT_PORT),
     "slot S": ("bad_slot", contribution(0, slot=SLOTS)[0], 0),

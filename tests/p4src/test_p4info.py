@@ -61,11 +61,12 @@ def test_tables_keys_actions_and_parameters() -> None:
         ),
         "FabricIngress.aggregation.members": f"{job}, hdr.aggregation.contributors exact/32, {where} → accept()",
         "FabricIngress.aggregation.parents": f"{job}, {where} → replicate(group/16)",
+        "FabricIngress.aggregation.expand.widths": "reserved exact/8 → expand() | expand_wide()",
         "FabricIngress.admission.hosts": ("standard_metadata.ingress_port exact/9 → admit(address/32, messages/8)"),
         "FabricIngress.routing.routes": "hdr.ipv4.dst_addr lpm/32 → forward(port/9, src_mac/48, dst_mac/48)",
         "FabricIngress.traffic_class": "hdr.ipv4.dscp exact/6 → set_class(priority/3)",
         "FabricEgress.replicas": (
-            "standard_metadata.egress_rid exact/16 → deliver(dst_addr/32, src_mac/48, dst_mac/48)"
+            "standard_metadata.egress_rid exact/16 → deliver(dst_addr/32, src_mac/48, dst_mac/48, child_bit/32)"
         ),
         "FabricIngress.policing.policers": (
             "standard_metadata.ingress_port exact/9, priority exact/3, is_message exact/1"
@@ -134,7 +135,7 @@ def test_everything_else_a_controller_names() -> None:
     registers = {register.preamble.name: register.size for register in info.registers}
     lanes = {f"FabricIngress.aggregation.lane_sums.lane_{lane}" for lane in range(256)}
     sums = {f"FabricIngress.aggregation.header_sums.{field.name}" for field in REDUCED}
-    slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("round", "contributors")}
+    slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("round", "contributors", "wanting")}
     assert registers == {
         **dict.fromkeys(lanes | sums | slots, 1024),
         "FabricIngress.policing.buckets": 1024,
@@ -153,7 +154,7 @@ def test_everything_else_a_controller_names() -> None:
 def test_every_id_is_given_in_the_source_so_that_none_moves() -> None:
     """The kind is in the top byte; `NoAction` is p4c's own."""
     info = p4info()
-    files = ("common/interface.p4", "bmv2/classification.p4", "bmv2/present.p4")
+    files = ("common/interface.p4", "bmv2/classification.p4", "bmv2/present.p4", "bmv2/done.p4")
     text = "".join((p4src.ROOT / name).read_text() for name in files)
     given = {name: int(number) for name, number in re.findall(r"^#define (\w+)_ID +(\d+)$", text, re.M)}
     ids = {

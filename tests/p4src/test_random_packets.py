@@ -27,8 +27,8 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire import frames, int_md, int_shim
-from weir.wire.aggregation import LANES, MessageType
+from weir.wire import aggregation, frames, int_md, int_shim
+from weir.wire.aggregation import LANES, MessageFlag, MessageType
 from weir.wire.fields import REDUCED
 
 NEAR_THE_WRAP = 2**24 - 4
@@ -102,7 +102,7 @@ class Traffic:
     def _header_fields(self) -> dict[str, int]:
         rng = self.rng
         fields = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
-        return fields | {"flags": int(rng.integers(0, 8)), "window": int(rng.choice([3, 40, 0xFFFF]))}
+        return fields | {"flags": int(rng.integers(0, 16)), "window": int(rng.choice([3, 40, 0xFFFF]))}
 
     def _round(self) -> int:
         if self.rng.random() < 0.08:
@@ -123,10 +123,10 @@ class Traffic:
         job = self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04])))
         width = 32 if job == self.narrow_job else LANES
         kind = MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3))
-        if kind is MessageType.CONTRIBUTION and width == 32 and rng.random() < 0.5:
+        if kind is MessageType.CONTRIBUTION and rng.random() < 0.5:
             kind = MessageType.PRESENT
-            fields["reserved"] = self._maybe(0.05, int(rng.choice([0, 2, 8])), 1)
-            fields["flags"] &= 3
+            fields["reserved"] = self._maybe(0.05, int(rng.choice([0, 2, 255])), aggregation.present_width(width))
+            fields["flags"] &= ~MessageFlag.LANES
         payload = message(
             kind,
             round_number=number,
@@ -147,7 +147,8 @@ class Traffic:
 
     def _result(self) -> tuple[bytes, int]:
         rng = self.rng
-        kind = MessageType.RESULT if rng.random() < 0.5 else MessageType.SCALE_RESULT
+        kinds = (MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.DONE)
+        kind = MessageType(rng.choice(kinds, p=(0.5, 0.3, 0.2)))
         payload = message(
             kind,
             round_number=self._round(),

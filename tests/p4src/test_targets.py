@@ -11,6 +11,7 @@ from google.protobuf import text_format
 
 from weir import emulator, p4src
 from weir.controller.int_config.table_entries import STACK_SESSION
+from weir.controller.planning.plan import EXPANSIONS
 from weir.topologies.targets import BMV2, TARGETS, TOFINO, TOFINO_2, Target
 
 EMULATED = {name: target for name, target in TARGETS.items() if target.is_emulated}
@@ -44,6 +45,18 @@ def test_reserved_ports_match_the_program_and_the_emulator() -> None:
     assert cpu_port
     assert (BMV2.cpu_port, BMV2.drop_port) == (int(cpu_port[1]), emulator.DROP_PORT)
     assert BMV2.cpu_port == emulator.CPU_PORT
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_program_expands_and_prunes_what_its_target_says(target: Target) -> None:
+    """The controller gives a child's bit to every program with software for a switch, and to no chip's."""
+    info = text_format.Parse(p4src.p4info_of(target.program).read_text(), p4i.P4Info())
+    actions = {action.preamble.name.rsplit(".", 1)[-1]: action for action in info.actions}
+    expanded = {lanes for lanes, action in EXPANSIONS.items() if action in actions}
+    assert expanded >= {lanes for lanes in EXPANSIONS if lanes <= min(target.lanes, target.present_lanes)}
+    registers = {register.preamble.name.rsplit(".", 1)[-1] for register in info.registers}
+    assert ("slot_wanting" in registers) >= target.prunes
+    assert ("child_bit" in {param.name for param in actions["deliver"].params}) == target.is_emulated
 
 
 @pytest.mark.parametrize("chip", [TOFINO, TOFINO_2], ids=lambda chip: chip.name)

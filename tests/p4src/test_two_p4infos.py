@@ -17,6 +17,7 @@ MISSING = {
     "FabricEgress.int_events.queue_watch": "the program for Tofino reports no queues,",
     "FabricEgress.int_events.flow_steps": "each watched packet, whatever has changed,",
     "FabricIngress.drop_watch": "and no drops",
+    "FabricIngress.aggregation.expand.widths": "it does not take PRESENT",
     **dict.fromkeys((MODELS, *FEATURE, *TREE), "fields of packets leave no containers for a sample and its codes"),
 }
 """Tables of the program for bmv2 alone, and why."""
@@ -32,6 +33,10 @@ DIFFERENT = {
         "standard_metadata.egress_port exact/9 -> FabricEgress.congestion.bound_queue#9"
         "(threshold/19, sojourn/32, window/16, congested_window/16) 512",
         "a virtual queue's rate and burst are a meter's",
+    ),
+    "FabricEgress.replicas": (
+        "standard_metadata.egress_rid exact/16 -> FabricEgress.deliver#8(dst_addr/32, src_mac/48, dst_mac/48) 8192",
+        "it sends no DONE, so it need not know the child's bit",
     ),
 }
 """Differing entries of the Tofino program's tables, with reasons."""

@@ -40,6 +40,8 @@ class TnaNode:
         """Called when a packet is on its way from its first pass to its second."""
         for table, key, action, params in exact_entries(tables):
             self._insert(table, key, action, *params)
+        for rid, (address, src_mac, dst_mac, _) in tables.replicas.items():
+            self._insert("FabricEgress.replicas", (rid,), "FabricEgress.deliver", address, src_mac, dst_mac)
         for route in sorted(tables.routes, key=lambda route: -route.length):
             prefix = (route.prefix, (1 << 32) - (1 << 32 - route.length))
             forward = (route.port, route.src_mac, route.dst_mac)

@@ -41,7 +41,7 @@ from weir.topologies.model import Endpoint, Host, Link, Switch, Topology, mac_nu
 from weir.topologies.routing import Routes
 from weir.topologies.targets import BMV2, target_named
 from weir.wire import frames
-from weir.wire.aggregation import MessageType
+from weir.wire.aggregation import MessageFlag, MessageType
 
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
@@ -156,12 +156,13 @@ class FabricTest(BaseTest):
         """The worker's frame, whose lanes and weight are its number."""
         number = 1 + WORKERS.index(worker)
         bit = 1 << WORKERS.index(worker)
-        told = {"contributors": bit, "weight": number, **fields}
+        told = {"contributors": bit, "weight": number, **fields, "flags": fields.get("flags", 0) | MessageFlag.WANTED}
         return self.frame(self.message(MessageType.CONTRIBUTION, job, number, **told), worker, SWITCH)
 
     def result(self, child: str, job: int, *, ttl: int = 64, **fields: int) -> bytes:
         """Result of the round for a child when all have contributed: a copy, or a single frame, which is routed."""
-        payload = self.message(MessageType.RESULT, job, 1 + 2 + 3, weight=1 + 2 + 3, **fields)
+        told = {**fields, "flags": fields.get("flags", 0) | MessageFlag.WANTED}
+        payload = self.message(MessageType.RESULT, job, 1 + 2 + 3, weight=1 + 2 + 3, **told)
         return self.frame(payload, SWITCH, child, left=True, ttl=ttl)
 
     def send(self, host: str, frame: bytes) -> None:

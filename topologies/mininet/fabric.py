@@ -34,6 +34,7 @@ from typing import Any, Final
 from ..errors import TopologyError
 from ..exercise import ExerciseHost
 from ..model import Endpoint, Host, Link, Switch, Topology
+from ..targets import BMV2, SIMPLE_SWITCH, Target
 from ..units import format_rate
 from .processes import (
     LOOK_S,
@@ -195,14 +196,17 @@ def interface(end: Endpoint) -> str:
 def _with_switches_of(topology: Topology, kind: SwitchKind) -> Topology:
     """The fabric with switches as processes of this kind.
 
-    Their ports have strict priorities, without a minimum share. The P4Runtime server of simple_switch_grpc takes no
-    class of a clone.
+    Their ports have strict priorities, without a minimum share. simple_switch_grpc has the limits of its target, too.
     """
-    clone_classes = kind == SwitchKind.WEIR
-    switches = (
-        replace(switch, target=replace(switch.target, clone_classes=clone_classes, minimum_share=0.0))
-        for switch in topology.switches
-    )
+    clone_classes, present_lanes = True, BMV2.present_lanes
+    if kind == SwitchKind.BMV2:
+        clone_classes, present_lanes = SIMPLE_SWITCH.clone_classes, SIMPLE_SWITCH.present_lanes
+
+    def limited(target: Target) -> Target:
+        least = min(target.present_lanes, present_lanes)
+        return replace(target, clone_classes=clone_classes, minimum_share=0.0, present_lanes=least)
+
+    switches = (replace(switch, target=limited(switch.target)) for switch in topology.switches)
     return replace(topology, switches=tuple(switches))
 
 

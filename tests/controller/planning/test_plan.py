@@ -33,8 +33,8 @@ from weir.tests.support.errors import raises
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
-from weir.topologies.targets import BMV2_32, LIKE_TOFINO
-from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from weir.topologies.targets import BMV2_32, LIKE_TOFINO, TARGETS, Target
+from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES, message_bytes
 from weir.wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
 
@@ -73,6 +73,8 @@ def test_a_switch_without_jobs_routes_and_sinks_probes() -> None:
         "traffic_class dscp=40 -> set_class(priority=5)",
         "traffic_class dscp=48 -> set_class(priority=7)",
         "traffic_class dscp=56 -> set_class(priority=7)",
+        "widths reserved=1 -> expand()",
+        "widths reserved=8 -> expand_wide()",
         "node default -> identify(node_id=1)",
         "clone session 1 -> 510#0",
         "probe_sinks egress_port=1 -> report(session=1)",
@@ -100,15 +102,16 @@ def test_a_root_server_admits_every_child_at_every_possible_port() -> None:
             "parents generation=1 ingress_port=3 job=7 src_addr=10.0.2.2 -> replicate(group=7)",
             "parents generation=1 ingress_port=4 job=7 src_addr=10.0.2.2 -> replicate(group=7)",
             "multicast group 7 -> 1#1 4#2",
-            f"replicas egress_rid=1 -> deliver(dst_addr=10.0.1.1, dst_mac=02:00:0a:00:01:01, src_mac={MAC}1)",
-            f"replicas egress_rid=2 -> deliver(dst_addr=10.0.2.1, dst_mac={MAC}4, src_mac={MAC}1)",
+            "replicas egress_rid=1 -> "
+            f"deliver(child_bit=0x1, dst_addr=10.0.1.1, dst_mac=02:00:0a:00:01:01, src_mac={MAC}1)",
+            f"replicas egress_rid=2 -> deliver(child_bit=0x2, dst_addr=10.0.2.1, dst_mac={MAC}4, src_mac={MAC}1)",
         }
     }
     s1 = 0x0AFF0001
     members = (0x0A000101, 0x0A000201)
     assert made.workers == {
-        "h1": WorkerPlan(7, 1, 0, 2, s1, 1, 64, 16, members=members),
-        "h3": WorkerPlan(7, 1, 1, 2, s1, 2, 64, 16, members=members),
+        "h1": WorkerPlan(7, 1, 0, 2, s1, 1, 64, 16, members=members, presents=True),
+        "h3": WorkerPlan(7, 1, 1, 2, s1, 2, 64, 16, members=members, presents=True),
     }
     assert made.server == ServerPlan(7, 1, 64, (Child(1, s1, workers=2),), 2, members=members)
     # up: h1→s1 and h3→s1 and s1→h4; down: the same back
@@ -125,8 +128,11 @@ def test_a_root_server_admits_every_child_at_every_possible_port() -> None:
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
     frame_ns = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
     assert (made.round_trip_ns, made.hops) == (12 * (2_000 + frame_ns), 12)
-    trips = {link: ns // (2_000 + frame_ns) for link, ns in made.round_trips_ns.items()}
-    assert trips == {link: 8 if FABRIC.peer(link).node == "h1" or link.node == "h1" else 12 for link in trips}
+    # a round that nobody adds lanes to is faster, on the way to the server
+    quick_ns = 2_000 + SCALE_ROUND_BYTES * 8 + 2_000 + frame_ns
+    trips = {link: ns / quick_ns for link, ns in made.round_trips_ns.items()}
+    assert made.quickest_round_trip_ns == 6 * quick_ns
+    assert trips == {link: 4 if FABRIC.peer(link).node == "h1" or link.node == "h1" else 6 for link in trips}
     assert trips.keys() == made.max_streams.keys()
     assert made.host_plans() == {"h4": made.server, **made.workers}
     paced = replace(made, pacing=Pacing(gap_ns=500))
@@ -143,12 +149,34 @@ def test_a_link_is_as_fast_as_the_nearest_stream_that_takes_it() -> None:
     made = plan(spec, Placement({"h3": "h4", "h1": "h4"}, {}, "h4"))
     assert made.server is not None
     assert [child.bit for child in made.server.children] == [1, 2]
-    link_ns = 2_000 + (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
-    trips = {link: ns // link_ns for link, ns in made.round_trips_ns.items()}
+    link_ns, small_ns = (2_000 + 8 * size for size in (FRAME_HEADER_BYTES + MESSAGE_BYTES, SCALE_ROUND_BYTES))
+    trips = {link: 2 * ns / (link_ns + small_ns) for link, ns in made.round_trips_ns.items()}
     both, near = {Endpoint("s2", 2), Endpoint("h4", 0)}, {Endpoint("h3", 0), Endpoint("s2", 1)}
     assert trips == {link: 4 if link in both | near else 8 for link in trips}
     assert [made.max_streams[link] for link in (*both, *near)] == [2, 2, 1, 1]
     assert made.round_trip_ns == 8 * link_ns
+
+
+WITH_PORT_1 = [target for target in TARGETS.values() if target.refusal_of_port(1) is None]
+
+
+@pytest.mark.parametrize("target", WITH_PORT_1, ids=lambda target: target.name)
+def test_the_quickest_trip_is_small_in_each_direction_that_may_be(target: Target) -> None:
+    """And the plan tells workers which; one switch that does not know a kind of message keeps it from all."""
+    rate = {} if target.is_emulated else {"rate_bps": 25_000_000_000}
+    fabric = leaf_spine(1, 1, 2, target=target, **rate)
+    spec = JobSpec(1, ("h1", "h2"), slots=32, window=16)
+    made = plan(spec, Placement({"h1": "s1", "h2": "s1"}, {}, "s1"), fabric)
+    lanes = target.lanes
+    presents, prunes = target.present_lanes >= lanes, target.prunes
+    assert {(worker.presents, worker.prunes) for worker in made.workers.values()} == {(presents, prunes)}
+    sizes = [SCALE_ROUND_BYTES if small else FRAME_HEADER_BYTES + message_bytes(lanes) for small in (presents, prunes)]
+    cable = fabric.link_at(Endpoint("h1", 0))
+    expected = sum(cable.delay_ns + 8 * size * 1_000_000_000 // cable.rate_bps for size in sizes)
+    assert made.quickest_round_trip_ns == expected <= made.round_trip_ns
+    assert set(made.round_trips_ns.values()) == {expected}
+    below = plan(replace(spec, server="h2", workers=("h1",)), Placement({"h1": "s1"}, {"s1": "h2"}, "h2"), fabric)
+    assert (below.workers["h1"].presents, below.workers["h1"].prunes) == (presents, False), "a server sends no DONE"
 
 
 def test_a_round_trip_goes_by_the_first_of_equals() -> None:
@@ -193,8 +221,8 @@ def test_a_tree_of_switches_replicates_at_the_root() -> None:
         "members contributors=0x1 generation=9 ingress_port=1 job=2 src_addr=10.255.0.1 -> accept()",
         "members contributors=0x2 generation=9 ingress_port=2 job=2 src_addr=10.255.0.2 -> accept()",
         "multicast group 2 -> 1#1 2#2",
-        f"replicas egress_rid=1 -> deliver(dst_addr=10.255.0.1, dst_mac={MAC}1, src_mac={MAC}3)",
-        f"replicas egress_rid=2 -> deliver(dst_addr=10.255.0.2, dst_mac={MAC}2, src_mac={MAC}3)",
+        f"replicas egress_rid=1 -> deliver(child_bit=0x1, dst_addr=10.255.0.1, dst_mac={MAC}1, src_mac={MAC}3)",
+        f"replicas egress_rid=2 -> deliver(child_bit=0x2, dst_addr=10.255.0.2, dst_mac={MAC}2, src_mac={MAC}3)",
     }
     inner = made.switches["s2"].lines()
     assert "parents generation=9 ingress_port=3 job=2 src_addr=10.255.0.3 -> replicate(group=2)" in inner

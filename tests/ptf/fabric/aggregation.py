@@ -29,9 +29,9 @@ class AnInnerNodeSendsTheSumUpAndTheResultDown(FabricTest):
         for worker in WORKERS:
             self.expect_nothing()
             self.send(worker, self.contribution(worker, job))
-        up = self.message(MessageType.CONTRIBUTION, job, 6, weight=6, contributors=1)
+        up = self.message(MessageType.CONTRIBUTION, job, 6, weight=6, contributors=1, flags=MessageFlag.WANTED)
         self.expect(**{SERVER: self.frame(up, "s1", SERVER, left=True, ttl=63)})
-        result = self.message(MessageType.RESULT, job, 6, weight=6)
+        result = self.message(MessageType.RESULT, job, 6, weight=6, flags=MessageFlag.WANTED)
         self.send(SERVER, self.frame(result, SERVER, "s1"))
         self.expect(**{worker: self.result(worker, job) for worker in WORKERS})
 

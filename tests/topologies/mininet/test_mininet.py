@@ -29,12 +29,14 @@ from weir.topologies.mininet.fabric import (
     MininetFabric,
     SwitchKind,
     _sockets,
+    _with_switches_of,
     interface,
     netem_command,
     obstacle,
     switch_command,
 )
 from weir.topologies.mininet.processes import claimed, orderly_end
+from weir.topologies.targets import LIKE_TOFINO
 from weir.topologies.units import parse_rate
 
 PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -142,6 +144,16 @@ def test_command_lines_of_the_switches() -> None:
         " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
     )
     assert parse_rate("2500Mbit") == 2_500_000_000
+
+
+@pytest.mark.parametrize("kind", SwitchKind)
+def test_switches_have_the_limits_of_their_program(kind: SwitchKind) -> None:
+    """A packet of simple_switch has no room to grow by 256 lanes; its P4Runtime server takes no class of a clone."""
+    [switch] = _with_switches_of(leaf_spine(1, 0, 2), kind).switches
+    limits = (switch.target.present_lanes, switch.target.clone_classes, switch.target.minimum_share)
+    assert limits == ((256, True, 0) if kind == SwitchKind.WEIR else (32, False, 0))
+    [chips_like] = _with_switches_of(leaf_spine(1, 0, 2, target=LIKE_TOFINO), kind).switches
+    assert chips_like.target.present_lanes == 0
 
 
 def test_command_lines_with_what_a_user_asks_for(tmp_path: Path) -> None:

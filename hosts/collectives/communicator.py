@@ -273,15 +273,24 @@ class Communicator:
         """
         return self._reduce(array, None, **how)
 
-    def reduced_async(self, array: Any, finish: Callable[[Reduced], Any], **how: Unpack[Reduction]) -> Handle:
+    def reduced_async(
+        self,
+        array: Any,
+        finish: Callable[[Reduced], Any],
+        *,
+        wanted: Sequence[tuple[int, int]] | None = None,
+        **how: Unpack[Reduction],
+    ) -> Handle:
         """Start a sum or a mean whose result is computed from the sum and its weights.
 
         Args:
             array: Numbers of any shape; copied.
             finish: Function of the `Reduced`; its value is the handle's result.
+            wanted: Runs of elements in C order, each as first and end, whose sums this worker needs; the others are
+                undefined, and need not be sent to it. None: all. Workers may differ in it.
             **how: Keys of `Reduction`; `op` must be one that is a single sum.
         """
-        return self._reduce(array, None, finish, **how)
+        return self._reduce(array, None, finish, wanted=wanted, **how)
 
     @_counts_refusals
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
@@ -305,9 +314,7 @@ class Communicator:
         return dict(zip(arrays, wait_all(handles), strict=True))
 
     def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
-        """Reduce as `allreduce` does, for one worker alone.
-
-        Results reach all workers in any case, so it costs as much as `allreduce`.
+        """Reduce as `allreduce` does, for one worker alone: sums and means are sent to no other.
 
         Args:
             array: Numbers of any shape, the same shape and type at every worker.
@@ -324,9 +331,8 @@ class Communicator:
         return self._reduce(array, root, **how)
 
     def reduce_scatter(self, array: Any, **how: Unpack[Reduction]) -> Any:
-        """Reduce as `allreduce` does, each worker getting its part of the result.
-
-        Results reach all workers in any case, so it costs as much as `allreduce`.
+        """Reduce as `allreduce` does, each worker getting its part of the result: of sums and means, no more is sent to
+        it.
 
         Args:
             array: Parts by rank along the first axis, (n, …).
@@ -354,7 +360,8 @@ class Communicator:
         part = math.prod(shape[1:])
         bounds = range(part, part * self.size, part) if part else ()
         how["cuts"] = sorted({*as_cuts(how.get("cuts", ()), name), *bounds})
-        return self._reduce(array, None, scattered=True, **how)
+        own = (self.rank * part, self.rank * part + part)
+        return self._reduce(array, None, scattered=True, wanted=[own], **how)
 
     @_counts_refusals
     def _reduce(
@@ -364,6 +371,7 @@ class Communicator:
         finish: Callable[[Reduced], Any] | None = None,
         *,
         scattered: bool = False,
+        wanted: Sequence[tuple[int, int]] | None = None,
         op: str = "sum",
         name: str = "tensor",
         weight: int | None = None,
@@ -375,7 +383,7 @@ class Communicator:
     ) -> Handle:
         """Start a reduction for the rank `root`, or for all if None; if `scattered`, each worker gets its part.
 
-        `finish` replaces the operation's own result function.
+        `finish` replaces the operation's own result function. `wanted` is as in `reduced_async`.
         """
         checks = Checks(InvalidTensor, f"tensor {shown(name)}")
         if dtype is not None:
@@ -385,6 +393,7 @@ class Communicator:
         collective = "reduce_scatter" if scattered else "allreduce" if root is None else "reduce"
         if root is not None:
             root = self._checked_root(root, name)
+            wanted = None if root == self.rank else ()
         cuts = as_cuts(cuts, name)
         operation = OPERATIONS.describe(op)
         _check_reduction(operation, name, None if finish is not None else weight, rack, nonfinite)
@@ -410,6 +419,7 @@ class Communicator:
             lanes=self._driver.lanes,
             keyed=self._driver.keyed,
             rack=rack,
+            wanted=wanted,
             memory=self._memory.setdefault((operation.name, name), {}) if operation.keeps else {},
         )
         started = operation.start(call) if compression is None else compression.start(call, operation.name)

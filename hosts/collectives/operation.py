@@ -95,6 +95,8 @@ class OperationCall:
     """True if the job has a key."""
     rack: Members | None = None
     """The workers whose arrays are summed before the operation, where it is taken among such groups."""
+    wanted: Sequence[tuple[int, int]] | None = None
+    """Runs of elements whose results this worker needs, as `Tensor` has them; None: all."""
     memory: dict[str, Any] = field(default_factory=dict)
     """Contents that an operation keeps from one call to the next of this name; empty at the first."""
 
@@ -172,7 +174,13 @@ Combine = Callable[[NDArray[Any], NDArray[np.bool_], DataType], NDArray[Any]]
 def summed(call: OperationCall, *, mean: bool = False) -> Started:
     """Sum in the fabric; with `mean`, divide by the summed weights and round once."""
     tensor = call.tensor(
-        call.values, weight=call.weight, dtype=call.dtype, mean=mean, nonfinite=call.nonfinite, cuts=call.cuts
+        call.values,
+        weight=call.weight,
+        dtype=call.dtype,
+        mean=mean,
+        nonfinite=call.nonfinite,
+        cuts=call.cuts,
+        wanted=call.wanted,
     )
 
     def finish(reduced: Reduced) -> NDArray[Any]:

@@ -165,6 +165,7 @@ class Tensor:
         keyed: bool = False,
         alone: bool = False,
         adds: BoolArray | None = None,
+        wanted: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Copy a tensor for its sum over a job.
 
@@ -186,6 +187,8 @@ class Tensor:
             alone: each int32 is one worker's, to which all others add zeros.
             adds: mask of the chunks (C,) that this worker adds numbers to; in the others its numbers are 0, and it
                 sends no lanes. None: all.
+            wanted: runs of elements in C order, each as first and end, whose sums this worker needs. The other elements
+                of the result are undefined, but for those in a chunk with a needed one. None: all.
 
         Raises:
             InvalidTensor: the array cannot be summed; the error names tensor and element.
@@ -223,6 +226,9 @@ class Tensor:
             if last > first:
                 self._sizes[(place + last - first - 1) // encoding.values] -= (first - last) % encoding.values
         self._adds = adds
+        self._wanted = None if wanted is None else self._chunks_with(wanted)
+        self.delivered = False
+        """True once its sum was handed over; rounds that are summed again later change it no more."""
         self._values = self._chunks(numbers, kind)
         self._own_exponents = self._prepare()
         self._agreed = np.zeros(count, np.uint8)
@@ -255,6 +261,24 @@ class Tensor:
             flat[: numbers.size].reshape(numbers.shape)[...] = numbers
             flat[numbers.size :] = 0
         return chunks
+
+    def _chunks_with(self, runs: Sequence[tuple[int, int]]) -> BoolArray:
+        """Return the mask of the chunks that have elements of these runs, (C,)."""
+        layers = np.array(self._layers, np.int64).reshape(-1, 3)
+        first_chunks = np.cumsum(layers[:, 2]) - layers[:, 2]
+        ends = np.zeros(len(self._numbers) + 1, np.int64)
+        bounds = np.array([run for run in runs if run[0] < run[1]], np.int64).reshape(-1, 2)
+        for elements, step, behind in ((bounds[:, 0], 1, 0), (bounds[:, 1] - 1, -1, 1)):
+            layer = np.searchsorted(layers[:, 1], elements, side="right")
+            chunks = first_chunks[layer] + (elements - layers[layer, 0]) // self._encoding.values
+            np.add.at(ends, chunks + behind, step)
+        wanted: BoolArray = np.cumsum(ends[:-1]) > 0
+        return wanted
+
+    @property
+    def wants_all(self) -> bool:
+        """True if this worker needs the sums of all chunks."""
+        return self._wanted is None
 
     @property
     def nbytes(self) -> int:
@@ -358,6 +382,7 @@ class Tensor:
             for field in ("_values", "_own_exponents", "_agreed", "_weights", "_numbers", "_sizes"):
                 setattr(piece, field, getattr(self, field)[first:last])
             piece._adds = None if self._adds is None else self._adds[first:last]
+            piece._wanted = None if self._wanted is None else self._wanted[first:last]
             piece._shape, piece._layers = piece._values.shape, []
             pieces.append(piece)
         return pieces
@@ -377,6 +402,12 @@ class Tensor:
         if self._adds is None or not len(self._adds):
             return True
         return self._adds[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
+
+    def wants(self, local: IntArray) -> BoolArray | bool:
+        """Return whether this worker needs the sums of local rounds; (k,), of rounds ≥ P."""
+        if self._wanted is None or not len(self._wanted):
+            return True
+        return self._wanted[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
 
     def lanes(self, local: IntArray, out: Int32Array | None = None) -> Int32Array:
         """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier.
@@ -415,7 +446,8 @@ class Tensor:
             local: Rounds of this tensor, (k,), from 0.
             exponents: Agreed biased exponents that they carry, (k,).
             weights: Summed weights, (k,).
-            lanes: Summed lanes (k, lanes) of rounds ≥ P; None for scale rounds, which are before P.
+            lanes: Summed lanes (k, lanes) of rounds ≥ P; None for scale rounds, which are before P, and for rounds that
+                this worker does not want.
         """
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
@@ -431,6 +463,8 @@ class Tensor:
                     lanes[rows], self._agreed[chunks], weights[rows], self._place(chunks)
                 )
                 self._weights[chunks] = weights[rows]
+        elif not self.wants_all and len(ended := np.flatnonzero(local >= self.scale_rounds)):
+            self._weights[self._chunks_of(local[ended] - self.scale_rounds)] = weights[ended]
         self._open -= len(local)
 
     def contributed(self, array: ArrayLike) -> NDArray[Any]:

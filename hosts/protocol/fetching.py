@@ -44,7 +44,7 @@ def answer_fetches(
     counters.foreign += len(known) - int(np.count_nonzero(known))
     asked = asked.only(known)
     rounds = round_near(asked.chunks, reference)
-    kept = store.holds(rounds)
+    kept = store.has_results(rounds)
     counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))
     places, askers = rounds[kept] & store.mask, asked.addresses[kept]
     with_lanes = store.has_lanes[places]

@@ -80,6 +80,8 @@ class InFlight:
         """The message type that is sent for it."""
         self.answer = np.zeros(size, np.int64)
         """The message type that answers it."""
+        self.wanted = np.zeros(size, np.bool_)
+        """False where DONE answers it as well."""
         self.attempts = np.zeros(size, np.int64)
         self.first_sent_ns = np.zeros(size, np.int64)
         self.expirations = 0

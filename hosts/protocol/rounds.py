@@ -12,6 +12,7 @@ from ...wire.fields import REDUCED
 from ..array_types import BoolArray, IntArray
 from .messages import ROW, Messages, MessageWriter
 
+_DONE: Final = int(MessageType.DONE)  # a plain integer: NumPy compares it faster
 NO_ROUND: Final = np.iinfo(np.int64).min
 """Marks a place without a round; below any round number, so that it compares as older."""
 
@@ -27,6 +28,8 @@ class RoundStore:
         self.round = np.full(size, NO_ROUND, np.int64)
         """The round whose complete result is kept here, or NO_ROUND."""
         self.has_lanes = np.zeros(size, np.bool_)
+        self.done = np.zeros(size, np.bool_)
+        """True for a round that is complete without its result: a DONE has ended it."""
         self.reduced = np.tile([[field.neutral] for field in REDUCED], size)
         """(len(REDUCED), size): the reduced header fields of each place's round, as `Messages.reduced` has them."""
         self.lanes = np.zeros((size, lanes), np.int32)
@@ -38,20 +41,33 @@ class RoundStore:
         larger = RoundStore(size, self.lanes.shape[1])
         old = np.flatnonzero(self.round != NO_ROUND)
         new = self.round[old] & larger.mask
-        for name in ("round", "has_lanes", "lanes"):
+        for name in ("round", "has_lanes", "done", "lanes"):
             getattr(larger, name)[new] = getattr(self, name)[old]
         larger.reduced[:, new] = self.reduced[:, old]
         return larger
 
     def holds(self, rounds: IntArray) -> BoolArray:
-        """Return whether each round's complete result is kept."""
+        """Return whether each round is complete, as far as that is kept."""
         kept: BoolArray = self.round[rounds & self.mask] == rounds
         return kept
+
+    def has_results(self, rounds: IntArray) -> BoolArray:
+        """Return whether the result of each round is kept, which is not so for rounds that a DONE has ended."""
+        kept: BoolArray = self.holds(rounds) & ~self.done[rounds & self.mask]
+        return kept
+
+    def reopen(self, rounds: IntArray) -> IntArray:
+        """Take those of the rounds that a DONE has ended for incomplete again, and return them."""
+        ended: IntArray = rounds[self.holds(rounds) & self.done[rounds & self.mask]]
+        self.round[ended & self.mask] = NO_ROUND
+        self.done[ended & self.mask] = False
+        return ended
 
     def put(self, places: IntArray, rounds: IntArray | int, messages: Messages) -> None:
         """Keep what these messages carry as the results of rounds, or, of NO_ROUND, as sums that are being made."""
         self.round[places] = rounds
         self.has_lanes[places] = messages.lanes is not None
+        self.done[places] = messages.kinds == _DONE
         self.reduced[:, places] = messages.reduced
         if messages.lanes is not None:
             self.lanes[places] = messages.lanes
@@ -60,7 +76,7 @@ class RoundStore:
         """Mark rounds that no host sums any more as complete, without a result."""
         places = rounds & self.mask
         self.round[places] = rounds
-        self.has_lanes[places] = False
+        self.has_lanes[places] = self.done[places] = False
         self.reduced[:, places] = [[field.neutral] for field in REDUCED]
         self.lanes[places] = 0
 

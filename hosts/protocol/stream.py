@@ -33,6 +33,7 @@ class TensorStream:
         """The first round that belongs to no tensor yet."""
         self.tensors: list[Tensor] = []
         """Tensors in order of submission, without those whose rounds are all below the base."""
+        self._ended: list[Tensor] = []  # tensors below it, some of whose rounds may have to be summed again
         self._starts: list[int] = []
         self._lanes = np.empty((0, 0), np.int32)  # scratch
         self.restart()
@@ -121,7 +122,30 @@ class TensorStream:
         gone = 0
         while gone < len(self.tensors) and self.tensors[gone].end <= self.base:
             gone += 1
-        del self.tensors[:gone], self._starts[:gone]
+        if gone:
+            self._ended += [tensor for tensor in self.tensors[:gone] if not tensor.wants_all]
+            del self.tensors[:gone], self._starts[:gone]
+        if self._ended and self._ended[0].end <= self.surely_final(store):
+            self._ended = [tensor for tensor in self._ended if tensor.end > self.surely_final(store)]
+
+    def surely_final(self, store: RoundStore) -> int:
+        """Return the round below which all workers have all results that they want.
+
+        A worker contributes to a round when it has all results that are a window older, and the round below the base
+        has everyone's contribution. A window is at most half of the places of a store.
+        """
+        return self.base - store.size // 2
+
+    def reopen(self, rounds: IntArray) -> None:
+        """Take rounds, ascending, for incomplete again that have been completed without a result."""
+        first = int(rounds[0])
+        if first < self.base:
+            self.base = first
+            self.tensors = [*(tensor for tensor in self._ended if tensor.end > first), *self.tensors]
+            self._ended = [tensor for tensor in self._ended if tensor.end <= first]
+            self._starts = [tensor.start for tensor in self.tensors]
+        for tensor in self.tensors:
+            tensor.count_rounds(int(np.count_nonzero((rounds >= tensor.start) & (rounds < tensor.end))))
 
     def split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
         """Return the tensors that these rounds belong to, each with the selection of its rounds."""
@@ -200,6 +224,16 @@ class TensorStream:
                 local < tensor.scale_rounds, _SCALE, np.where(tensor.adds_to(local), _CONTRIBUTION, nothing)
             )
         return kinds
+
+    def wanted(self, rounds: IntArray) -> BoolArray | bool:
+        """Return whether this worker needs the results of rounds; one bool if it needs all."""
+        parts = self.split(rounds)
+        if all(tensor.wants_all for tensor, _ in parts):
+            return True
+        wanted = np.empty(len(rounds), np.bool_)
+        for tensor, rows in parts:
+            wanted[rows] = tensor.wants(rounds[rows] - tensor.start)
+        return wanted
 
     def may_wrap(self, rounds: IntArray) -> BoolArray | bool:
         """Return the mask of the rounds with lanes in which a lane's sum may wrap; one bool if all are alike."""

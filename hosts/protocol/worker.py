@@ -46,6 +46,7 @@ _RETRANSMISSION: Final = int(MessageFlag.RETRANSMISSION)
 _CONGESTION: Final = int(MessageFlag.CONGESTION)
 _LANES: Final = int(MessageFlag.LANES)
 _WANTED: Final = int(MessageFlag.WANTED)
+_DONE: Final = int(MessageType.DONE)
 _RESULT_OF: Final = np.zeros(max(MessageType) + 1, np.int64)
 """The message type that a round's result has, indexed by that of this worker's message."""
 _RESULT_OF[MessageType.SCALE] = MessageType.SCALE_RESULT
@@ -234,11 +235,15 @@ class WorkerCore(Classified[WorkerPlan]):
     @property
     def awaited(self) -> int | None:
         """Handle of the oldest tensor without a sum, or of the first whose sum will not come; None if there is none."""
-        if not self.idle:
-            return self._stream.tensors[0].handle
+        for tensor in self._stream.tensors:
+            if not tensor.delivered:
+                return tensor.handle
         return self._failed_handle if self.failure is not None else None
 
     def _finish(self, tensor: Tensor) -> None:
+        if tensor.delivered:  # others still lacked some of its rounds
+            return
+        tensor.delivered = True
         self._results[tensor.handle] = tensor.reduced()
         self.settled += 1
 
@@ -273,9 +278,12 @@ class WorkerCore(Classified[WorkerPlan]):
         awaited = in_flight.round[places] == rounds
         asked = in_flight.peer[places] == messages.addresses
         fitting = in_flight.answer[places] == messages.kinds
+        ended = messages.kinds == _DONE
+        if np.count_nonzero(ended):
+            fitting |= ended & ~in_flight.wanted[places] & (in_flight.answer[places] == _RESULT)
         placed = messages.slot == rounds & (self.plan.slots - 1)
         expected = awaited & asked & fitting & placed
-        good = self._passing(messages, rounds, expected)
+        good = self._passing(messages, rounds, expected & ~ended) | (expected & ended)
         if np.count_nonzero(good) < len(good):
             intact = good | ~expected
             complete = (rounds < self._stream.base) | self._store.holds(rounds)
@@ -324,13 +332,14 @@ class WorkerCore(Classified[WorkerPlan]):
         store = self._store
         places = rounds & store.mask
         exponents, weights, lanes = messages.exponent, messages.weight, messages.lanes
+        had_lanes = lanes is not None or bool((messages.kinds == _DONE).all())
         store.put(places, rounds, messages)
         in_flight = self._in_flight
         clean = in_flight.once(places) & (messages.flags & _RETRANSMISSION == 0)
         once = in_flight.first_sent_ns[places][clean]
         round_trip_ns = now_ns - min(once.tolist()) if len(once) else None
         if round_trip_ns is not None:
-            self._timeout.sample(round_trip_ns, has_lanes=lanes is not None)
+            self._timeout.sample(round_trip_ns, has_lanes=had_lanes)
         numbers = rounds.tolist()
         newest = max(numbers)
         window: int | None = None
@@ -340,7 +349,7 @@ class WorkerCore(Classified[WorkerPlan]):
                 self._window_round = newest
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))
-        trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
+        trip_ns = round_trip_ns if had_lanes else None  # one without lanes takes a fraction of it
         in_flight.complete(places, now_ns)
         told = Feedback(
             now_ns, len(numbers), marked, in_flight.in_network, window, trip_ns, int_headers=messages.int_headers
@@ -453,6 +462,7 @@ class WorkerCore(Classified[WorkerPlan]):
         in_flight.peer[places] = self.plan.aggregator
         in_flight.kind[places] = kinds = self._stream.kinds(rounds, presents=self.plan.presents)
         in_flight.answer[places] = _RESULT_OF[kinds]
+        in_flight.wanted[places] = not self.plan.prunes or self._stream.wanted(rounds)
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
@@ -492,14 +502,14 @@ class WorkerCore(Classified[WorkerPlan]):
         payload = self._writer.write(MessageType.FETCH, rounds, contributors=0, reduced=asked)
         return Datagrams(self._in_flight.peer[rounds & self._store.mask], payload)
 
-    def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
+    def _contributions(self, kind: MessageType, rounds: IntArray, flags: IntArray | int) -> Datagrams:
         adds = kind is MessageType.CONTRIBUTION
         exponents, weights, lanes = self._stream.contents(rounds, adds)
         numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
         wraps = kind is MessageType.SCALE or self._stream.may_wrap(rounds)
         check = self._check.of(numbers, lanes, weights, wraps)
         if kind is not MessageType.SCALE:
-            flags |= _WANTED
+            flags |= self._in_flight.wanted[rounds & self._store.mask] * _WANTED
         if adds:
             flags |= _LANES
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
@@ -514,11 +524,14 @@ class WorkerCore(Classified[WorkerPlan]):
         """Send nothing and take nothing from now on; report the rounds whose results are held. May be repeated."""
         self.paused = True
         self._answers = []
-        kept = self._store.round
-        return Held(self.plan.generation, self._stream.base, frozenset(kept[kept > self._stream.base].tolist()))
+        base, kept = self._stream.base, self._store.round
+        ended = kept[self._store.done & (kept >= self._stream.surely_final(self._store))]
+        return Held(self.plan.generation, base, frozenset(kept[kept > base].tolist()), done=frozenset(ended.tolist()))
 
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
+
+        Among the others are rounds that a DONE has ended here, if the hosts that want their results have none.
 
         If a worker was lost, the chunks without a final sum agree on their exponents again, so that its numbers do not
         scale a sum that they are not in. The plan that already runs changes nothing, so a repeated message does no
@@ -535,6 +548,8 @@ class WorkerCore(Classified[WorkerPlan]):
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots, plan.lanes)
         self._store = self._store.grown(plan.slots)
+        if len(again := self._store.reopen(np.array(resume.again, np.int64))):
+            self._stream.reopen(again)
         self._new_in_flight()
         self._final = {
             final.round: final.holder

@@ -1,4 +1,5 @@
 """Drivers without a network: workers in one thread, whose tensors are summed as switches sum them, round by round.
+A worker gets the lanes of the rounds that it wants.
 
 A call is done as soon as every worker has made it. Rounds are summed in random batches, in any order that the protocol
 allows; a worker can be lost in the middle.
@@ -73,7 +74,10 @@ class MemoryJob:
                 lanes += tensor.lanes(local) * taking_part[:, None].astype(np.int32)
         weights %= 1 << 32  # as the header's field has them
         for tensor in tensors.values():
-            tensor.add_results(local, exponents, weights, lanes.copy() if with_lanes else None)
+            wanted = np.broadcast_to(tensor.wants(local), len(local)) if with_lanes else np.ones(len(local), np.bool_)
+            for rows, with_sums in ((wanted, with_lanes), (~wanted, False)):
+                if rows.any():
+                    tensor.add_results(local[rows], exponents[rows], weights[rows], lanes[rows] if with_sums else None)
         self.rounds += len(local)
 
 

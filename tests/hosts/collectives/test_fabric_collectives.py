@@ -81,14 +81,16 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
 WINDOW = 8
 """Rounds in flight of the job, and so scale rounds of a tensor of as many chunks or more."""
 ALL = (0, 1, 2, 3)
-MEASURED: dict[str, tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, ...], int]] = {
-    "allreduce": (lambda member, array: member.allreduce_async(array), ALL, 1),
-    "reduce": (lambda member, array: member.reduce_async(array, 2), ALL, 1),
-    "scatter": (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), ALL, 1),
-    "broadcast": (lambda member, array: member.broadcast_async(array, 1), (1,), 1),
-    "gather": (lambda member, array: member.all_gather_async(array), ALL, WORKERS),
+MEASURED: dict[str, tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, ...], int, tuple[int, ...]]] = {
+    "allreduce": (lambda member, array: member.allreduce_async(array), ALL, 1, ALL),
+    "reduce": (lambda member, array: member.reduce_async(array, 2), ALL, 1, (2,)),
+    "scatter": (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), ALL, 1, ()),
+    "broadcast": (lambda member, array: member.broadcast_async(array, 1), (1,), 1, ALL),
+    "gather": (lambda member, array: member.all_gather_async(array), ALL, WORKERS, ALL),
 }
-"""Collectives, with the ranks that send their array up once, and the times that it goes down."""
+"""Collectives, with the ranks that send their array up once, the number of arrays in a result, and the ranks that get
+all of it; without any, each gets its part.
+"""
 
 
 @pytest.mark.parametrize(
@@ -102,51 +104,66 @@ MEASURED: dict[str, tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, 
     ids=str,
 )
 def test_bytes_on_every_link_are_those_of_the_guide(name: str, target: Target, tree: str) -> None:
-    """A link carries a round up with lanes if a worker below it adds some, else 28 bytes; down all have lanes.
+    """A link carries a round up with lanes if a worker below it adds some, and down if one below it wants them; else
+    28 bytes.
 
-    Where switches do not take PRESENT in messages as long, all add lanes.
+    Where switches do not take PRESENT in messages as long, all add lanes; where they send no DONE, all get lanes.
     """
-    call, adding, down = MEASURED[name]
+    call, adding, arrays, wanting = MEASURED[name]
     job = FabricJob(loss=0.0, seed=1, tree=tree, target=target)
     members = [Communicator(driver) for driver in job.drivers]
     chunks = 10 * WORKERS
     lanes = target.lanes
-    words = lanes - 2 if down > 1 else lanes  # a gathered piece has an even number, and a lane that says it is there
+    words = lanes - 2 if arrays > 1 else lanes  # a gathered piece has an even number, and a lane that says it is there
     array = np.arange(chunks * words, dtype=np.float32)
     for handle in [call(member, array) for member in members]:
         handle.wait()
     small, large = (FRAME_HEADER_BYTES + size for size in (HEADER_BYTES, message_bytes(lanes)))
-    scales, rounds = WINDOW * small, down * chunks
+    scales, rounds = WINDOW * small, arrays * chunks
     for link, below in job.links_of_tree().items():
-        if target.present_lanes < lanes:
-            assert (link, job.bytes_on(*link)) == (link, (scales + rounds * large, scales + rounds * large))
-            continue
-        adding_below = len(set(adding) & below)
-        adds = chunks * (adding_below if down > 1 else min(adding_below, 1))
-        up = scales + adds * large + (rounds - adds) * small
-        assert (link, job.bytes_on(*link)) == (link, (up, scales + rounds * large))
+        up = down = rounds
+        if target.present_lanes >= lanes:
+            adding_below = len(set(adding) & below)
+            up = chunks * (adding_below if arrays > 1 else min(adding_below, 1))
+        if target.prunes:
+            down = rounds * bool(set(wanting) & below) if wanting else rounds * len(below) // WORKERS
+        expected = [scales + sums * large + (rounds - sums) * small for sums in (up, down)]
+        assert (link, list(job.bytes_on(*link))) == (link, expected)
 
 
 @pytest.mark.parametrize("seed", few_of(range(3), 1))
 def test_copies_are_right_with_losses(seed: int) -> None:
-    """Broadcasts from every rank, and gatherings, some of fewer words than a chunk, with 3 % of frames lost."""
+    """Broadcasts from every rank, gatherings, reductions for every rank and their parts, some of fewer words than a
+    chunk, with 3 % of frames lost.
+    """
     rng = np.random.default_rng(seed)
-    job = FabricJob(loss=0.03, seed=seed, tree=TREES[seed % len(TREES)], target=BMV2_32)
+    job = FabricJob(loss=0.03, seed=seed, tree=TREES[seed % len(TREES)], target=(BMV2_32, BMV2)[seed % 2])
     members = [Communicator(driver) for driver in job.drivers]
     arrays = [rng.integers(0, 256, (WORKERS, int(size)), np.uint8) for size in rng.integers(1, 6_000, 5)]
+    numbers = [array.astype(np.int32) for array in arrays]
+    scattered = [array[:, : array.shape[1] // WORKERS * WORKERS].reshape(WORKERS, WORKERS, -1) for array in numbers]
     handles = [
         [
             member.broadcast_async(array[member.rank], index % WORKERS, name=f"b{index}")
             for index, array in enumerate(arrays)
         ]
         + [member.all_gather_async(array[member.rank], name=f"g{index}") for index, array in enumerate(arrays)]
+        + [
+            member.reduce_async(array[member.rank], index % WORKERS, name=f"r{index}")
+            for index, array in enumerate(numbers)
+        ]
+        + [member.reduce_scatter_async(array[member.rank], name=f"s{index}") for index, array in enumerate(scattered)]
         for member in members
     ]
-    for mine in handles:
-        results = wait_all(mine)
+    for rank, mine in enumerate(handles):
+        results = np.array(wait_all(mine), dtype=object).reshape(4, -1)
         for index, array in enumerate(arrays):
-            assert results[index].tobytes() == array[index % WORKERS].tobytes()
-            assert results[len(arrays) + index].tobytes() == array.tobytes()
+            sent, gathered, reduced, part = results[:, index]
+            assert sent.tobytes() == array[index % WORKERS].tobytes()
+            assert gathered.tobytes() == array.tobytes()
+            assert (reduced is None) == (index % WORKERS != rank)
+            assert reduced is None or reduced.tolist() == numbers[index].sum(axis=0).tolist()
+            assert part.tolist() == scattered[index].sum(axis=0)[rank].tolist()
 
 
 def test_a_switch_tells_calls_that_differ_from_a_sum() -> None:

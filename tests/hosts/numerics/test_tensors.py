@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weir.hosts.errors import CallMismatch, InvalidTensor
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
@@ -140,3 +142,39 @@ def test_a_sum_is_equal_to_itself_alone_and_stays_what_it_is() -> None:
     assert len({first, second, first}) == 2
     with pytest.raises(FrozenInstanceError):
         first.name = "u"  # type: ignore[misc]
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 84, 85, 86, 255, 256, 257, 600]), max_size=6),
+    st.sampled_from(["float32", "float64", "int32"]),
+    st.lists(st.tuples(st.integers(0, 3600), st.integers(0, 3600)), max_size=5),
+)
+@settings(deadline=None, max_examples=100)
+def test_a_worker_wants_the_chunks_with_wanted_elements(
+    sizes: list[int], dtype: str, runs: list[tuple[int, int]]
+) -> None:
+    total = sum(sizes)
+    wanted = [(min(run), min(max(run), total)) for run in runs]
+    tensor = Tensor(np.ones(total, dtype), workers=2, cuts=np.cumsum(sizes)[:-1].tolist(), wanted=wanted)
+    values = 256 if dtype != "float64" else 85
+    elements = np.zeros(total, np.bool_)
+    for first, end in wanted:
+        elements[first:end] = True
+    parts = np.split(elements, np.cumsum(sizes)[:-1]) if sizes else []
+    chunks = [part[start : start + values].any() for part in parts for start in range(0, len(part), values)]
+    local = np.arange(len(chunks)) + tensor.scale_rounds
+    assert np.broadcast_to(tensor.wants(local), len(chunks)).tolist() == chunks
+    assert not tensor.wants_all
+
+
+def test_weights_of_sums_that_a_worker_does_not_want_are_known() -> None:
+    tensor = Tensor(np.ones(600, np.float32), workers=2, wanted=[(256, 512)])
+    tensor.place(0, 0, 2)
+    tensor.add_results(np.arange(2), tensor.exponents(np.arange(2)), np.full(2, 7), None)
+    tensor.add_results(np.array([2, 4]), np.zeros(2, np.int64), np.array([7, 6]), None)
+    assert tensor.remaining == 1
+    local = np.array([3])
+    tensor.add_results(local, np.zeros(1, np.int64), np.array([5]), tensor.lanes(local) * 2)
+    assert tensor.remaining == 0
+    assert tensor.reduced().weights.tolist() == [7, 5, 6]
+    assert tensor.reduced().values[256:512].tolist() == [2.0] * 256

@@ -32,8 +32,12 @@ Packet = tuple[int, bytes]
 """Address and payload: the source of a received packet, the destination of a sent one."""
 
 _UP = (MessageType.CONTRIBUTION, MessageType.SCALE, MessageType.PRESENT)
-_DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
-_RESULT_OF = dict(zip(_UP, (*_DOWN, MessageType.RESULT), strict=True))
+_DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.DONE)
+_RESULT_OF = {
+    MessageType.CONTRIBUTION: MessageType.RESULT,
+    MessageType.SCALE: MessageType.SCALE_RESULT,
+    MessageType.PRESENT: MessageType.RESULT,
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Slot:
     generation: int = 0
     chunk: int = 0
     bits: int = 0
+    wanting: int = 0
+    """Children whose contributions have WANTED."""
     header: NDArray[np.void] = field(default_factory=lambda: np.zeros(1, HEADER))
     """The fields that are reduced; the others stay 0."""
     lanes: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(LANES, np.uint32))
@@ -94,7 +100,11 @@ class SwitchModel:
         if kind in _DOWN:
             if entry is None or entry.parent != source:
                 return "not_parent", []
-            return "", [(address, payload) for address in entry.children.values()]
+            wanting = self._wanting_of(entry, header, job, generation, chunk) if kind is MessageType.RESULT else 0
+            return "", [
+                (address, self._pruned(payload) if kind is MessageType.RESULT and not wanting & bit else payload)
+                for bit, address in entry.children.items()
+            ]
         if kind not in _UP:
             return "no_service", []
         if entry is None:
@@ -122,7 +132,7 @@ class SwitchModel:
         if self._seen(held, bit):
             if held | bit != everyone:
                 return "duplicate", []
-            return "", self._emit(slot, entry, kind, header, [source])
+            return "", self._emit(slot, entry, kind, header, {source: bool(header["flags"][0] & MessageFlag.WANTED)})
         if age > 0:
             slot.job, slot.generation, slot.chunk = job, generation, chunk
             slot.header = np.zeros(1, HEADER)
@@ -132,9 +142,11 @@ class SwitchModel:
                 slot.lanes = lanes
         else:
             self._add(slot, header, lanes)
-        slot.bits = held | bit
+        wanting = slot.wanting if age == 0 else 0
+        slot.bits, slot.wanting = held | bit, wanting | self._wants(header, bit)
         if slot.bits == everyone:
-            return "", self._emit(slot, entry, kind, header, list(entry.children.values()))
+            children = {address: bool(slot.wanting & bit) for bit, address in entry.children.items()}
+            return "", self._emit(slot, entry, kind, header, children)
         return "", []
 
     def _entry(self, job: int, generation: int) -> JobEntry | None:
@@ -146,6 +158,28 @@ class SwitchModel:
         if (slot.job, slot.generation) != (job, generation):  # of a job's generations, `jobs` has the present one alone
             return 1
         return chunk_distance(chunk, slot.chunk)
+
+    @staticmethod
+    def _wants(header: NDArray[np.void], bit: int) -> int:
+        """The child's bit if it wants the round's lanes."""
+        return bit if header["flags"][0] & MessageFlag.WANTED else 0
+
+    def _wanting_of(self, entry: JobEntry, header: NDArray[np.void], job: int, generation: int, chunk: int) -> int:
+        """Children that want the lanes of a result: all, if the slot has another round by now."""
+        index = int(header["slot"][0])
+        if index >= entry.slots:
+            return sum(entry.children)
+        slot = self.slots[entry.slot_base + index]
+        same = (slot.job, slot.generation, slot.chunk) == (job, generation, chunk)
+        return slot.wanting if same else sum(entry.children)
+
+    @staticmethod
+    def _pruned(payload: bytes) -> bytes:
+        """The DONE that stands for a RESULT."""
+        header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
+        header["version_type"] = version_type(MessageType.DONE)
+        set_checksum(header)
+        return header.tobytes()
 
     @staticmethod
     def _zeros() -> NDArray[np.uint32] | None:
@@ -173,9 +207,11 @@ class SwitchModel:
 
     @classmethod
     def _emit(
-        cls, slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: list[int]
+        cls, slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: dict[int, bool]
     ) -> list[Packet]:
-        """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
+        """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`, by whether they
+        want lanes.
+        """
         header = packet.copy()
         for reduced in REDUCED:
             header[reduced.name] = slot.header[reduced.name]
@@ -185,14 +221,18 @@ class SwitchModel:
             header["contributors"] = 0
         else:
             kind = cls._goes_up_as(slot, kind)
-            asking = [entry.parent]
+            asking = {entry.parent: True}
             header["contributors"] = entry.parent_bit
         header["version_type"] = version_type(kind)
         if kind is not MessageType.PRESENT:
             header["reserved"] = 0
         lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         set_checksum(header)
-        return [(address, header.tobytes() + lanes) for address in asking]
+        payload = header.tobytes() + lanes
+        return [
+            (address, payload if wants or kind is not MessageType.RESULT else cls._pruned(payload))
+            for address, wants in asking.items()
+        ]
 
 
 assert MESSAGE.itemsize == MESSAGE_BYTES

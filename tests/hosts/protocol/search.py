@@ -179,7 +179,7 @@ class Search:
             for number, (one, two) in enumerate(zip(mine.results, theirs.results, strict=False)):
                 if one and two and one != two:
                     return f"{names[0]} and {names[1]} hold different results of round {number}"
-            if mine.weights and theirs.weights and mine.weights != theirs.weights:
+            if any(one and two and one != two for one, two in zip(mine.weights, theirs.weights, strict=False)):
                 return f"{names[0]} and {names[1]} finish with sums over different workers"
         for number, result in enumerate(mine.results):
             if result and self.nodes.who(result) not in control.groups:

@@ -122,6 +122,10 @@ class Setup:
     first_generation: int = 1
     adds: tuple[int, ...] = ()
     """Ranks that add numbers, all if empty; the others send PRESENT."""
+    wants: tuple[int, ...] = ()
+    """Ranks that want the sum, all if empty."""
+    scattered: bool = False
+    """Each chunk is wanted by one rank alone, chunk c by rank c modulo the number of workers."""
     seed: int = 1
     """Seed of the gradients."""
 
@@ -140,6 +144,10 @@ class Setup:
             parts.append(f"{self.restarts} restarts of a switch")
         if self.adds:
             parts.append(f"numbers of {' and '.join(f'worker {rank}' for rank in self.adds)} alone")
+        if self.wants:
+            parts.append(f"sums for {' and '.join(f'worker {rank}' for rank in self.wants)} alone")
+        if self.scattered:
+            parts.append("scattered sums")
         if self.after:
             parts.append(f"after one that was {self.after}")
         return "; ".join(parts)
@@ -174,11 +182,23 @@ class Setup:
             *(JOB, generation, rank, self.workers, parent, bit, self.slots, self.window),
             members=self.members(tree),
             presents=True,
+            prunes=True,
         )
 
     def added(self, rank: int) -> NDArray[np.bool_]:
         """Chunks that a worker adds numbers to, (chunks,)."""
         return np.full(self.chunks, not self.adds or rank in self.adds)
+
+    def wanted(self, rank: int) -> NDArray[np.bool_]:
+        """Chunks whose sum a worker wants, (chunks,)."""
+        if self.scattered:
+            return np.arange(self.chunks) % self.workers == rank
+        return np.full(self.chunks, not self.wants or rank in self.wants)
+
+    def wanted_runs(self, rank: int) -> list[tuple[int, int]] | None:
+        """The same, as runs of elements; None: all."""
+        wanted = self.wanted(rank)
+        return None if wanted.all() else [(c * LANES, (c + 1) * LANES) for c in np.flatnonzero(wanted).tolist()]
 
     def server_plan(self, tree: Tree, generation: int) -> ServerPlan:
         children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
@@ -238,6 +258,11 @@ class Gradients:
                     result.update({(each, int(weight[0]), check, total.tobytes()): group for each in carried})
         return result
 
+    @cached_property
+    def without_lanes(self) -> set[tuple[int, int, int]]:
+        """Exponent, weight and check that a DONE may have."""
+        return {(exponent, weight, check) for exponent, weight, check, _ in self.legal}  # type: ignore[misc]
+
     def _agreed(self, arrays: NDArray[np.float32], group: Sequence[int]) -> NDArray[np.uint8]:
         """Exponents of a tensor's chunks over these ranks, (chunks,): no others may scale their sum."""
         agreed: NDArray[np.uint8] = np.max([block_exponents(to_chunks(arrays[rank])) for rank in group], axis=0)
@@ -263,8 +288,8 @@ class Facts:
     results: tuple[int, ...] = ()
     """Number of the result that this host held first, by round, 0 for none."""
     idle: bool = False
-    weights: tuple[bytes, ...] = ()
-    """Summed weights by tensor, of a worker that is idle."""
+    weights: tuple[int, ...] = ()
+    """Summed weights of all tensors' chunks, of a worker that is idle; 0 for those that it does not want."""
     wrong: str = ""
     """Error that this state shows by itself."""
 
@@ -310,7 +335,10 @@ class Nodes:
             worker = WorkerCore(setup.worker_plan(tree, generation, rank), OPTIONS)
             for arrays in self.gradients.arrays:
                 weight = self.gradients.weights[rank]
-                worker.submit(Tensor(arrays[rank], workers=setup.workers, weight=weight, adds=setup.added(rank)))
+                wanted = setup.wanted_runs(rank)
+                worker.submit(
+                    Tensor(arrays[rank], workers=setup.workers, weight=weight, adds=setup.added(rank), wanted=wanted)
+                )
             cores.append(worker)
         if setup.with_server:
             self.addresses.append(SERVER)
@@ -427,12 +455,12 @@ class Nodes:
     # --- messages ---
 
     def _bit(self, source: int, destination: int, payload: bytes) -> int:
-        """Only the flag LANES has a meaning to the protocol; so a message that is sent again is the same message."""
+        """Only the flags LANES and WANTED have a meaning to the protocol, so a repeated message is the same message."""
         as_sent = (source, destination, payload)
         if as_sent in self._message_bits:
             return self._message_bits[as_sent]
         header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
-        header["flags"] &= np.uint8(MessageFlag.LANES)
+        header["flags"] &= np.uint8(MessageFlag.LANES | MessageFlag.WANTED)
         set_checksum(header)
         key = (source, destination, header.tobytes() + payload[HEADER_BYTES:])
         if key not in self._message_bits:
@@ -461,6 +489,10 @@ class Nodes:
             exponent, weight, check = (int(store.reduced[ROW[name], place]) for name in ("exponent", "weight", "check"))
             if not weight:  # passed over after a loss
                 continue
+            if store.done[place]:
+                if (exponent, weight, check) not in self.gradients.without_lanes:
+                    wrong = f"a wrong sum: round {number} ended with {self._who(weight)}"
+                continue
             results += [0] * (number + 1 - len(results))
             content = (exponent, weight, check, lanes)
             result = self._content_numbers.setdefault((number, content), len(self.contents))
@@ -473,18 +505,19 @@ class Nodes:
                 wrong = f"a round that was held is summed again: round {number} held {old} and now holds {new}"
             results[number] = results[number] or result
         idle = isinstance(core, WorkerCore) and core.idle
-        weights: list[bytes] = []
+        weights: list[int] = []
         if isinstance(core, WorkerCore) and idle:
+            wanted = self.setup.wanted(core.plan.rank)
             finished: WorkerCore = pickle.loads(pickle.dumps(core))
             for tensor in range(self.setup.tensors):
                 reduced = finished.pop_result(tensor)
-                if reduced is None or not self._is_exact(tensor, reduced):
+                if reduced is None or not self._is_exact(tensor, reduced, wanted):
                     wrong = wrong or f"tensor {tensor} is not the exact sum of the workers that its weights show"
                 else:
-                    weights.append(reduced.weights.tobytes())
+                    weights += np.where(wanted, reduced.weights, 0).tolist()
         return Facts(tuple(results), idle, tuple(weights), wrong)
 
-    def _is_exact(self, tensor: int, reduced: Reduced) -> bool:
+    def _is_exact(self, tensor: int, reduced: Reduced, wanted: NDArray[np.bool_]) -> bool:
         rows = np.asarray(reduced.array).reshape(-1, LANES)
         for chunk, weight in enumerate(reduced.weights.tolist()):
             digits = _digits(weight)
@@ -492,7 +525,7 @@ class Nodes:
             if (
                 set(digits) - {0, 1}
                 or not group
-                or rows[chunk].tobytes() != self.gradients.sums(tensor, group)[chunk].tobytes()
+                or (wanted[chunk] and rows[chunk].tobytes() != self.gradients.sums(tensor, group)[chunk].tobytes())
             ):
                 return False
         return True

@@ -170,7 +170,7 @@ def test_a_worker_wants_the_chunks_with_wanted_elements(
 def test_weights_of_sums_that_a_worker_does_not_want_are_known() -> None:
     tensor = Tensor(np.ones(600, np.float32), workers=2, wanted=[(256, 512)])
     tensor.place(0, 0, 2)
-    tensor.add_results(np.arange(2), tensor.exponents(np.arange(2)), np.full(2, 7), None)
+    tensor.add_results(np.arange(2), np.zeros(2, np.int64), np.full(2, 7), None)
     tensor.add_results(np.array([2, 4]), np.zeros(2, np.int64), np.array([7, 6]), None)
     assert tensor.remaining == 1
     local = np.array([3])

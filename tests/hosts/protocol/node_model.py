@@ -132,7 +132,7 @@ class SwitchModel:
         if self._seen(held, bit):
             if held | bit != everyone:
                 return "duplicate", []
-            return "", self._emit(slot, entry, kind, header, {source: bool(header["flags"][0] & MessageFlag.WANTED)})
+            return "", self._emit(slot, entry, kind, header, {source: self._asks_for_lanes(header)})
         if age > 0:
             slot.job, slot.generation, slot.chunk = job, generation, chunk
             slot.header = np.zeros(1, HEADER)
@@ -163,6 +163,11 @@ class SwitchModel:
     def _wants(header: NDArray[np.void], bit: int) -> int:
         """The child's bit if it wants the round's lanes."""
         return bit if header["flags"][0] & MessageFlag.WANTED else 0
+
+    @classmethod
+    def _asks_for_lanes(cls, header: NDArray[np.void]) -> bool:
+        """True if the answer to a repeated contribution has lanes."""
+        return cls._wants(header, 1) != 0
 
     def _wanting_of(self, entry: JobEntry, header: NDArray[np.void], job: int, generation: int, chunk: int) -> int:
         """Children that want the lanes of a result: all, if the slot has another round by now."""

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from unittest.mock import patch
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weir.controller.jobs import migration
 from weir.controller.jobs.migration import MigrationPhase, Move, Settlement, settle
 from weir.controller.p4runtime.loading import Loading
@@ -74,6 +77,41 @@ class WithoutGrowth(SwitchModel):
     @staticmethod
     def _goes_up_as(slot: Slot, kind: MessageType) -> MessageType:
         return kind
+
+
+class WithoutWishes(SwitchModel):
+    """Forgets who wants the lanes of a round: nobody gets any with the multicast."""
+
+    @staticmethod
+    def _wants(header: NDArray[np.void], bit: int) -> int:
+        return 0
+
+    @classmethod
+    def _asks_for_lanes(cls, header: NDArray[np.void]) -> bool:
+        return SwitchModel._asks_for_lanes(header)
+
+
+class WithoutLanesAgain(SwitchModel):
+    """Answers a repeated contribution without lanes."""
+
+    @classmethod
+    def _asks_for_lanes(cls, header: NDArray[np.void]) -> bool:
+        return False
+
+
+def settle_without_again(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """Rounds that have ended without a result count as final."""
+    return replace(settle(workers, servers, slots), again=())
+
+
+def settle_by_hosts_without_results(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """A host where a round has ended counts as a holder of its result."""
+    return settle({host: replace(held, done=frozenset()) for host, held in workers.items()}, servers, slots)
+
+
+def let_go_at_once(stream: TensorStream, store: RoundStore) -> int:
+    """A tensor whose rounds have all ended here is needed no more."""
+    return stream.base
 
 
 def recompute(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
@@ -263,6 +301,26 @@ MUTANTS = (
         Setup("server", adds=(0,)),
         "stuck",
         changes=(("ParameterServerCore___with_zeros", drop_present),),
+    ),
+    Mutant("a switch forgets who wants lanes", Setup("inner", wants=(0,)), "stuck", WithoutWishes),
+    Mutant("a repeated contribution is answered without lanes", Setup("root", wants=(0,)), "stuck", WithoutLanesAgain),
+    Mutant(
+        "a round that has ended without a result is final",
+        Setup("root", moves=1, wants=(0,)),
+        "stuck",
+        changes=(("moves__settle", settle_without_again),),
+    ),
+    Mutant(
+        "a round is fetched from where it has ended without a result",
+        Setup("root", moves=1, wants=(0,)),
+        "stuck",
+        changes=(("moves__settle", settle_by_hosts_without_results),),
+    ),
+    Mutant(
+        "tensors that have ended at a worker are let go at once",
+        Setup("root", moves=1, wants=(0,)),
+        "stuck",
+        changes=(("TensorStream__surely_final", let_go_at_once),),
     ),
     Mutant(
         "no generation test in the switch",

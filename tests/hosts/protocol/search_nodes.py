@@ -192,7 +192,8 @@ class Setup:
     def wanted(self, rank: int) -> NDArray[np.bool_]:
         """Chunks whose sum a worker wants, (chunks,)."""
         if self.scattered:
-            return np.arange(self.chunks) % self.workers == rank
+            own: NDArray[np.bool_] = np.arange(self.chunks) % self.workers == rank
+            return own
         return np.full(self.chunks, not self.wants or rank in self.wants)
 
     def wanted_runs(self, rank: int) -> list[tuple[int, int]] | None:
@@ -259,9 +260,9 @@ class Gradients:
         return result
 
     @cached_property
-    def without_lanes(self) -> set[tuple[int, int, int]]:
+    def without_lanes(self) -> set[tuple[Hashable, ...]]:
         """Exponent, weight and check that a DONE may have."""
-        return {(exponent, weight, check) for exponent, weight, check, _ in self.legal}  # type: ignore[misc]
+        return {content[:3] for content in self.legal if isinstance(content, tuple)}
 
     def _agreed(self, arrays: NDArray[np.float32], group: Sequence[int]) -> NDArray[np.uint8]:
         """Exponents of a tensor's chunks over these ranks, (chunks,): no others may scale their sum."""

@@ -61,7 +61,9 @@ class WorkerPlan:
     presents: bool = False
     """True if all switches that may sum take PRESENT in place of such messages; else lanes of 0 are sent."""
     prunes: bool = False
-    """True if all switches that may sum send DONE to workers that want no lanes; else all workers get all lanes."""
+    """True if the root is a switch, and all switches that may sum send DONE to workers that want no lanes; else all
+    workers get all lanes.
+    """
     traffic_class: int = field(default=BULK_PRIORITY, compare=False)
     """Priority of its messages, of `frames.JOB_CLASSES`; it changes within a generation (`TrafficClass`)."""
 

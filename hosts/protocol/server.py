@@ -5,7 +5,7 @@
 
 A child is a worker or a switch. Each contribution's own linear check is verified before it is added, so a damaged one
 is dropped by itself and the child's resend repairs it. A sum is never dirty, and its check is the sum of the checks.
-PRESENT is taken as a contribution of zeros. A child whose contribution has no WANTED receives DONE, not RESULT.
+PRESENT is taken as a contribution of zeros.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import MessageFlag, MessageType, round_near
+from ...wire.aggregation import MessageType, round_near
 from ...wire.control import Held, Resume, ServerPlan
 from ...wire.frames import Datagrams
-from ..array_types import BoolArray, IntArray
+from ..array_types import IntArray
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .fetching import answer_fetches
@@ -31,7 +31,6 @@ _RESULT_OF: Final = {
     MessageType.SCALE: MessageType.SCALE_RESULT,
 }
 _PRESENT: Final = int(MessageType.PRESENT)  # a plain integer: NumPy compares it faster
-_WANTED: Final = int(MessageFlag.WANTED)
 _BIT_HASH: Final = 37
 """Powers of two below 2³⁶ are distinct modulo 37, and none is 0: a perfect hash of child bits."""
 
@@ -62,7 +61,6 @@ class ParameterServerCore(Classified[ServerPlan]):
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots, plan.lanes)
         self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
-        self._child_bits = np.array([child.bit for child in plan.children], np.int64)
         self._members = np.array(plan.members, np.uint32)
         self._all_bits = sum(child.bit for child in plan.children)
         self._bit_at = np.zeros(_BIT_HASH, np.int64)  # the children, by their bits' hashes
@@ -76,7 +74,6 @@ class ParameterServerCore(Classified[ServerPlan]):
         self._store = self._store.grown(plan.slots)
         self._live = np.full(self._store.size, NO_ROUND, np.int64)  # round that this generation sums at a place
         self._bits = np.zeros(self._store.size, np.int64)  # the children whose contributions are in it
-        self._wanting = np.zeros(self._store.size, np.int64)  # those of them that want the sum's lanes
         self._row_at = np.zeros(self._store.size, np.int64)  # scratch
         self._completed_any = False
 
@@ -187,13 +184,11 @@ class ParameterServerCore(Classified[ServerPlan]):
     def _restart(self, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray) -> None:
         self._live[places] = rounds
         self._bits[places] = bits
-        self._wanting[places] = _wanting(messages, bits)
         self._store.put(places, NO_ROUND, messages)
 
     def _sum(self, messages: Messages, places: IntArray, bits: IntArray) -> None:
         store = self._store
         self._bits[places] |= bits
-        self._wanting[places] |= _wanting(messages, bits)
         held = store.reduced.take(places, 1)
         reduce_into(held, messages.reduced)
         store.reduced[:, places] = held
@@ -209,35 +204,11 @@ class ParameterServerCore(Classified[ServerPlan]):
         self._store.round[places] = rounds
         self._newest = max(self._newest, int(rounds.max()))
         self._completed_any = True
-        children, count = len(self._child_addresses), len(places)
-        wanting = (self._wanting[places] & self._child_bits[:, None] != 0).ravel()
+        payload = self._store.write(self._writer, _RESULT_OF[kind], places, self._all_bits)
+        children = len(self._child_addresses)
+        addresses = np.repeat(self._child_addresses, len(places))
         stacks = None if int_headers is None else np.tile(int_headers, (children, 1))
-        rows = np.tile(np.arange(count), children)
-        self._answer(kind, places, rows, np.repeat(self._child_addresses, count), wanting, stacks)
-
-    def _answer(
-        self,
-        kind: MessageType,
-        places: IntArray,
-        rows: IntArray,
-        addresses: NDArray[np.uint32],
-        wanting: BoolArray,
-        int_headers: NDArray[np.uint8] | None,
-        flags: IntArray | int = 0,
-    ) -> None:
-        """Send the results at places (k,) to addresses (n,), each the one of its row: lanes only to who is wanting
-        them.
-        """
-        if kind is MessageType.SCALE or wanting.all():
-            groups: list[tuple[MessageType, BoolArray | slice]] = [(_RESULT_OF[kind], slice(None))]
-        else:
-            groups = [(MessageType.RESULT, wanting), (MessageType.DONE, ~wanting)]
-        for answer, these in groups:
-            if not len(to := addresses[these]):
-                continue
-            payload = self._store.write(self._writer, answer, places, self._all_bits, flags)
-            stacks = None if int_headers is None else int_headers[these]
-            self._out.append(Datagrams(to, payload[rows[these]], int_headers=stacks))
+        self._out.append(Datagrams(addresses, np.tile(payload, (children, 1)), int_headers=stacks))
         self.counters.sent += len(addresses)
 
     def _repeat(self, kind: MessageType, places: IntArray, messages: Messages) -> None:
@@ -249,11 +220,13 @@ class ParameterServerCore(Classified[ServerPlan]):
         asked = int(np.count_nonzero(complete))
         self.counters.duplicate += len(places) - asked
         if asked:
-            stacks, flags = rows_of(messages.int_headers, complete), messages.flags[complete]
-            wanting = flags & _WANTED != 0
-            rows = np.arange(asked)
-            self._answer(kind, places[complete], rows, messages.addresses[complete], wanting, stacks, flags)
+            payload = self._store.write(
+                self._writer, _RESULT_OF[kind], places[complete], self._all_bits, messages.flags[complete]
+            )
+            stacks = rows_of(messages.int_headers, complete)
+            self._out.append(Datagrams(messages.addresses[complete], payload, int_headers=stacks))
             self.counters.answered += asked
+            self.counters.sent += asked
 
     def poll(self, now_ns: int) -> list[Datagrams]:
         """Return the datagrams to send now (addresses: destinations), each element of one size."""
@@ -295,9 +268,3 @@ class ParameterServerCore(Classified[ServerPlan]):
         self._newest = max([self._newest, *(final.round for final in resume.final)])
         self._adopt(plan)
         self.paused = False
-
-
-def _wanting(messages: Messages, bits: IntArray) -> IntArray:
-    """Return the child's bit of each message whose sender wants the sum's lanes, else 0; (n,)."""
-    wanting: IntArray = np.where(messages.flags & _WANTED != 0, bits, 0)
-    return wanting

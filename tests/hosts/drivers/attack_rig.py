@@ -93,7 +93,7 @@ def batches(job: int) -> list[tuple[str, str, NDArray[np.uint8]]]:
         for rank, worker in enumerate(WORKERS):
             for kind in (MessageType.CONTRIBUTION, MessageType.SCALE):
                 out.append((worker, SERVER, forgeries(job, kind, 1 << rank, rounds)))
-            for kind in (MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.FETCHED):
+            for kind in (MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.FETCHED, MessageType.DONE):
                 out.append((SERVER, worker, forgeries(job, kind, 0, rounds)))
     for worker in WORKERS:
         out.append((STRANGER, worker, forgeries(job, MessageType.FETCH, 0, near)))

@@ -302,7 +302,7 @@ MUTANTS = (
         "stuck",
         changes=(("ParameterServerCore___with_zeros", drop_present),),
     ),
-    Mutant("a switch forgets who wants lanes", Setup("inner", wants=(0,)), "stuck", WithoutWishes),
+    Mutant("a switch forgets who wants lanes", Setup("tree-root", workers=3, wants=(0,)), "stuck", WithoutWishes),
     Mutant("a repeated contribution is answered without lanes", Setup("root", wants=(0,)), "stuck", WithoutLanesAgain),
     Mutant(
         "a round that has ended without a result is final",

@@ -182,7 +182,7 @@ class Setup:
             *(JOB, generation, rank, self.workers, parent, bit, self.slots, self.window),
             members=self.members(tree),
             presents=True,
-            prunes=True,
+            prunes=SERVER not in tree.inner,
         )
 
     def added(self, rank: int) -> NDArray[np.bool_]:

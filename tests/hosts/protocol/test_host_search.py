@@ -45,15 +45,16 @@ QUICK = [
     Setup("root", slots=4, window=2, tensors=2, moves=1, lost=(FIRST,), adds=(1,)),
     Setup("inner", chunks=2, moves=1, lost=(FIRST,), adds=(0,)),
     # sums for one worker, or parts of them for each: the others get DONE
-    *(Setup(kind, chunks=3, wants=(0,)) for kind in ("server", "root", "inner")),
-    *(Setup(kind, workers=3, chunks=2, scattered=True) for kind in ("tree", "tree-root", "mixed")),
-    Setup("inner", chunks=2, moves=1, wants=(1,)),
+    *(Setup(kind, chunks=3, wants=(0,)) for kind in ("root", "tree-root")),
+    *(Setup(kind, workers=3, chunks=2, scattered=True) for kind in ("root", "tree-root")),
+    Setup("tree-root", workers=3, moves=1, wants=(1,)),
     *(
         Setup("root", chunks=2, moves=1, lost=(FIRST, LAST_OF_2), **how)
         for how in ({"wants": (0,)}, {"scattered": True})
     ),
-    Setup("inner", chunks=2, moves=1, lost=(FIRST,), adds=(0,), wants=(1,)),
+    Setup("root", chunks=2, moves=1, lost=(FIRST,), adds=(0,), wants=(1,)),
     Setup("server", chunks=2, moves=1, next_kind="root", lost=(SERVER,), wants=(0,)),
+    Setup("root", chunks=2, moves=1, next_kind="server", wants=(0,)),
     Setup("root", workers=3, moves=1, lost=(FIRST,), ghosts=True, wants=(1,)),
     Setup("root", slots=4, window=2, tensors=2, moves=1, wants=(0,)),
     Setup("root", chunks=2, moves=1, lost=(FIRST, LAST_OF_2), dies_in_moves=True, wants=(0,)),
@@ -89,9 +90,9 @@ SLOW = {
 LONG = [
     *(
         Setup(kind, workers=3, chunks=3, moves=1, lost=(FIRST, LAST_OF_3), scattered=True)
-        for kind in ("server", "root", "inner", "tree", "tree-root", "mixed")
+        for kind in ("root", "tree-root")
     ),
-    *(Setup(kind, chunks=2, moves=2, restarts=1, lost=(FIRST, LAST_OF_2), wants=(1,)) for kind in ("root", "inner")),
+    Setup("root", chunks=2, moves=2, restarts=1, lost=(FIRST, LAST_OF_2), wants=(1,)),
     Setup("root", slots=4, window=2, chunks=3, moves=1, lost=(LAST_OF_2,), dies_in_moves=True, wants=(0,)),
     Setup("root", slots=4, window=2, chunks=3, moves=1, lost=(LAST_OF_2,), dies_in_moves=True, scattered=True),
     Setup("tree-root", workers=3, chunks=2, moves=1, lost=(FIRST,), adds=(1,), wants=(2,)),

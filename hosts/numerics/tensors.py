@@ -263,11 +263,19 @@ class Tensor:
         return chunks
 
     def _chunks_with(self, runs: Sequence[tuple[int, int]]) -> BoolArray:
-        """Return the mask of the chunks that have elements of these runs, (C,)."""
+        """Return the mask of the chunks that have elements of these runs, (C,). Raises InvalidTensor."""
         layers = np.array(self._layers, np.int64).reshape(-1, 3)
         first_chunks = np.cumsum(layers[:, 2]) - layers[:, 2]
         ends = np.zeros(len(self._numbers) + 1, np.int64)
         bounds = np.array([run for run in runs if run[0] < run[1]], np.int64).reshape(-1, 2)
+        size = self._layers[-1][1]
+        if len(beyond := np.flatnonzero((bounds < 0).any(axis=1) | (bounds > size).any(axis=1))):
+            run = tuple(bounds[beyond[0]].tolist())
+            raise InvalidTensor(
+                f"wanted elements {run[0]}…{run[1] - 1} are not among its {size}",
+                place=f"tensor {self.name!r}",
+                value=run,
+            )
         for elements, step, behind in ((bounds[:, 0], 1, 0), (bounds[:, 1] - 1, -1, 1)):
             layer = np.searchsorted(layers[:, 1], elements, side="right")
             chunks = first_chunks[layer] + (elements - layers[layer, 0]) // self._encoding.values

@@ -28,7 +28,7 @@ from weir.tests.schedules.schedule import (
     fabric_named,
     other_key,
 )
-from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.tests.schedules.sums import Summing, draw_tensors, draw_wanted
 from weir.wire.aggregation import CHUNKS
 
 REST_NS = 100 * MS
@@ -113,7 +113,8 @@ class _Play:
             key=schedule.key,
         )
         tensors = draw_tensors(schedule.seed, schedule.sizes, schedule.workers)
-        self.summing = Summing(rig, self.spec, tensors, heavy=schedule.heavy)
+        wanted = draw_wanted(schedule.seed, tensors)
+        self.summing = Summing(rig, self.spec, tensors, heavy=schedule.heavy, wanted=wanted)
         self.beside: Summing | None = None
         self.waiting = sorted(schedule.happenings, key=lambda h: h.rounds)
         self.seen = Seen(schedules=1)

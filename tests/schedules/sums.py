@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import reference_sum
-from weir.hosts.numerics.tensors import Reduced
+from weir.hosts.numerics.native_types import FLOAT32
+from weir.hosts.numerics.tensors import Reduced, Tensor
 from weir.tests.schedules.rig import ScheduleRig
 from weir.wire.aggregation import LANES
 
@@ -38,17 +39,33 @@ def telling_weights(workers: int, *, heavy: bool = False) -> tuple[int, ...]:
     return tuple(1 << 4 * rank for rank in range(workers))
 
 
+def draw_wanted(seed: int, tensors: Tensors) -> list[NDArray[np.bool_]]:
+    """Whether each rank wants each chunk of a tensor, (workers, C) by tensor: all of half of the tensors."""
+    rng = np.random.default_rng(seed)
+    shapes = [(len(arrays), -(-arrays[0].size // LANES)) for arrays in tensors]
+    return [rng.random(shape) < (1 if rng.random() < 0.5 else 0.4) for shape in shapes]
+
+
 class Summing:
     """A running job's tensors: submitted to its workers, and taken from them when they are summed."""
 
-    def __init__(self, rig: ScheduleRig, spec: JobSpec, tensors: Tensors, *, heavy: bool = False) -> None:
-        """`heavy`: the weights add up to nearly 2³²."""
+    def __init__(
+        self,
+        rig: ScheduleRig,
+        spec: JobSpec,
+        tensors: Tensors,
+        *,
+        heavy: bool = False,
+        wanted: Sequence[NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """`heavy`: the weights add up to nearly 2³². `wanted`: as `draw_wanted` returns it; None: all."""
         self.job = spec.job
         self.weights = telling_weights(len(spec.workers), heavy=heavy) if len(spec.workers) <= 8 else None
         self.names = spec.workers
         self.sums: dict[str, dict[int, Reduced]] = {name: {} for name in spec.workers}
         self._rig = rig
         self._tensors = tensors
+        self._wanted = wanted
 
     def submit_all(self) -> None:
         """All tensors to all workers, at once."""
@@ -63,7 +80,21 @@ class Summing:
         worker = self._rig.worker(self.job, name)
         for number in numbers:
             weight = 1 if self.weights is None else self.weights[rank]
-            assert worker.submit(self._tensors[number][rank], name=f"t{number}", weight=weight) == number
+            plan, runs = worker.plan, None
+            if self._wanted is not None and not (chunks := self._wanted[number][rank]).all():
+                size = self._tensors[number][rank].size
+                places = np.flatnonzero(chunks) * LANES
+                runs = [(first, min(first + LANES, size)) for first in places.tolist()]
+            tensor = Tensor(
+                self._tensors[number][rank],
+                workers=plan.workers,
+                lanes=plan.lanes,
+                keyed=bool(plan.key),
+                name=f"t{number}",
+                weight=weight,
+                wanted=runs,
+            )
+            assert worker.submit(tensor) == number
         self._rig.agents[self.job, name].flush()
         self.collect()
 
@@ -88,7 +119,7 @@ class Summing:
         """Raises AssertionError unless every sum is exact."""
         survivors = {name: self.sums[name] for name in self._rig.workers(self.job)}
         if self.weights is not None:
-            check_sums(self._tensors, self.names, self.weights, survivors)
+            check_sums(self._tensors, self.names, self.weights, survivors, self._wanted)
         else:
             for number, arrays in enumerate(self._tensors):
                 exact = reference_sum(arrays)
@@ -97,36 +128,52 @@ class Summing:
 
 
 def check_sums(
-    tensors: Tensors, names: Sequence[str], weights: Sequence[int], sums: dict[str, dict[int, Reduced]]
+    tensors: Tensors,
+    names: Sequence[str],
+    weights: Sequence[int],
+    sums: dict[str, dict[int, Reduced]],
+    wanted: Sequence[NDArray[np.bool_]] | None = None,
 ) -> None:
-    """All survivors hold the same bits, and these are the exact sum over the workers that the weights identify.
+    """All survivors hold the same bits of the chunks that they want, and these are the exact sum over the workers that
+    the weights identify.
 
-    `weights` are those of `telling_weights`, `sums` is by survivor and tensor.
+    `weights` are those of `telling_weights`, `sums` is by survivor and tensor, `wanted` as `draw_wanted` returns it.
     """
     everyone = range(len(names))
     groups = [group for size in everyone for group in itertools.combinations(everyone, size + 1)]
     summed = {sum(weights[rank] for rank in group): set(group) for group in groups}
     alive = {names.index(name) for name in sums}
     for number, arrays in enumerate(tensors):
-        one = sums[next(iter(sums))][number]
-        for name, mine in sums.items():
-            assert mine[number].array.tobytes() == one.array.tobytes(), f"tensor {number} differs at {name}"
-            assert mine[number].weights.tobytes() == one.weights.tobytes(), f"weights of tensor {number} differ"
-        assert one.array.shape == arrays[0].shape
-        assert len(one.weights) == -(-arrays[0].size // LANES)
-        if (one.weights == sum(weights)).all():
-            assert one.array.tobytes() == reference_sum(arrays).tobytes(), f"tensor {number}: wrong sum"
-            continue
-        padded = np.zeros((len(one.weights), LANES), np.float32)
-        padded.reshape(-1)[: one.array.size] = one.array
-        for chunk, weight in enumerate(one.weights.tolist()):
+        count = -(-arrays[0].size // LANES)
+        mine = {name: (_chunks(held[number]), held[number].weights) for name, held in sums.items()}
+        assert all(held[number].array.shape == arrays[0].shape for held in sums.values())
+        assert all(len(each) == count for _, each in mine.values())
+        whole = reference_sum(arrays)
+        everyones = _chunks(Reduced("", FLOAT32, whole, np.zeros(count, np.uint32)))
+        for chunk in range(count):
+            wanting = [name for name in mine if wanted is None or wanted[number][names.index(name)][chunk]]
+            if not wanting:
+                continue
+            lanes, told = mine[wanting[0]]
+            for name in wanting[1:]:
+                other, others = mine[name]
+                assert other[chunk].tobytes() == lanes[chunk].tobytes(), f"tensor {number} differs at {name}"
+                assert others[chunk] == told[chunk], f"weights of tensor {number} differ"
+            weight = int(told[chunk])
             assert weight in summed, f"tensor {number}, chunk {chunk}: no workers, each once, weigh {weight}"
             adding = summed[weight]
             assert alive <= adding, f"tensor {number}, chunk {chunk}: of {alive}, only {adding} are in the sum"
-            exact = _chunk_sum(arrays, chunk, adding, len(names))
-            assert padded[chunk].tobytes() == exact.tobytes(), (
-                f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
-            )
+            exact = everyones[chunk]
+            if weight != sum(weights):
+                exact = _chunk_sum(arrays, chunk, adding, len(names))
+            assert lanes[chunk].tobytes() == exact.tobytes(), f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
+
+
+def _chunks(reduced: Reduced) -> NDArray[np.float32]:
+    """The sums by chunk, (C, LANES), the last one filled with zeros."""
+    chunks = np.zeros((len(reduced.weights), LANES), np.float32)
+    chunks.reshape(-1)[: reduced.values.size] = reduced.values.reshape(-1)
+    return chunks
 
 
 def _chunk_sum(

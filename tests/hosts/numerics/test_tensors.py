@@ -167,11 +167,19 @@ def test_a_worker_wants_the_chunks_with_wanted_elements(
     assert not tensor.wants_all
 
 
+@pytest.mark.parametrize("run", [(0, 601), (-1, 5), (700, 701)])
+def test_wanted_elements_that_a_tensor_does_not_have_are_refused(run: tuple[int, int]) -> None:
+    shown = f"tensor 'gradient': wanted elements {run[0]}…{run[1] - 1} are not among its 600"
+    with pytest.raises(InvalidTensor, match=shown):
+        Tensor(np.ones(600), workers=2, name="gradient", wanted=[(5, 6), run])
+
+
 def test_weights_of_sums_that_a_worker_does_not_want_are_known() -> None:
     tensor = Tensor(np.ones(600, np.float32), workers=2, wanted=[(256, 512)])
     tensor.place(0, 0, 2)
-    tensor.add_results(np.arange(2), np.zeros(2, np.int64), np.full(2, 7), None)
-    tensor.add_results(np.array([2, 4]), np.zeros(2, np.int64), np.array([7, 6]), None)
+    scales = np.arange(2)
+    tensor.add_results(scales, tensor.exponents(scales).astype(np.int64), np.full(2, 7), None)
+    tensor.add_results(np.array([2, 4]), np.full(2, 128), np.array([7, 6]), None)
     assert tensor.remaining == 1
     local = np.array([3])
     tensor.add_results(local, np.zeros(1, np.int64), np.array([5]), tensor.lanes(local) * 2)

@@ -269,7 +269,7 @@ class TupleIndex:
         if group is None:
             bits = int.from_bytes(mask, "little")
             wider = [other for other in self._all() if other.merged and other.bits & bits == other.bits]
-            group = max(wider, key=lambda other: other.bits.bit_count(), default=None) or _Group(bits, len(mask) // 8)
+            group = max(wider, key=lambda other: other.bits.bit_count()) if wider else _Group(bits, len(mask) // 8)
             self._groups[mask] = group
         return group
 

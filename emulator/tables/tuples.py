@@ -214,7 +214,8 @@ class TupleIndex:
     def clear(self) -> None:
         """Remove all rows."""
         left = [group.slots.block for group in self._all()]
-        self._groups, self._entries, self._considered = {}, 0, (0, 0)
+        self._groups, self._entries = {}, 0
+        self._considered, self._growth = (0, 0), _MORE_ENTRIES
         self._published.change(*left)
 
     def _content(self) -> bytes:

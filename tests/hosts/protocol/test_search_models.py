@@ -25,7 +25,17 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire.aggregation import CHUNKS, HEADER, HEADER_BYTES, LANES, MessageType, round_near, set_checksum
+from weir.wire.aggregation import (
+    CHUNKS,
+    HEADER,
+    HEADER_BYTES,
+    LANES,
+    MessageFlag,
+    MessageType,
+    present_width,
+    round_near,
+    set_checksum,
+)
 from weir.wire.control import Child, ServerPlan
 from weir.wire.fields import REDUCED
 from weir.wire.frames import Datagrams
@@ -95,6 +105,13 @@ class Sequence:
         number = max(self.first, int(self.round - rng.choice([0, 0, 0, 1, 1, 2, 3, 4, 5, 8])))
         worker = 0 if job == LONE else int(rng.integers(0, 3))
         kind = MessageType.CONTRIBUTION if number % 3 else MessageType.SCALE
+        # the same worker's part of the same round is always the same
+        part = np.random.default_rng([number, worker])
+        flags = 0 if self.wrong and part.random() < 0.5 else int(MessageFlag.WANTED)  # a server sends no DONE
+        if kind is MessageType.CONTRIBUTION and part.random() < 0.3:
+            kind = MessageType.PRESENT
+        elif kind is MessageType.CONTRIBUTION:
+            flags |= MessageFlag.LANES
         source, port = WORKERS[worker], worker
         fields = {"contributors": 1 << worker}
         generation = self.generation
@@ -107,23 +124,24 @@ class Sequence:
                 case 2:
                     fields["slot"] = int(rng.choice([0, 1, SLOTS - 1, SLOTS, 0xFFFF]))
                 case 3:
-                    kind = MessageType(int(rng.integers(1, 8)))
+                    kind = MessageType(int(rng.integers(1, max(MessageType) + 1)))
                 case 4:
                     job = 1
                 case 5:
                     fields["version_type"] = int(rng.integers(0, 256))
                 case _:
-                    kind = MessageType.RESULT if rng.random() < 0.5 else MessageType.SCALE_RESULT
+                    kind = (MessageType.RESULT, MessageType.SCALE_RESULT, MessageType.DONE)[int(rng.integers(0, 3))]
                     source, port = PARENT, PARENT_PORT
                     fields["contributors"] = 0
         reduced = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
         del reduced["check"]  # the message's own is right
-        reduced |= {"flags": int(rng.integers(0, 4)), "window": int(rng.choice([3, 40, 0xFFFF]))}
+        if kind is MessageType.PRESENT:
+            fields["reserved"] = present_width(LANES)
+        reduced |= {"flags": int(rng.integers(0, 4)) | flags, "window": int(rng.choice([3, 40, 0xFFFF]))}
         payload = message(
             kind,
             round_number=number,
-            # the same worker's part of the same round is always the same
-            lanes=np.random.default_rng([number, worker]).integers(-(2**31), 2**31, LANES),
+            lanes=part.integers(-(2**31), 2**31, LANES),
             job=job,
             generation=generation,
             bad_checksum=rng.random() < self.wrong / 10,

@@ -42,6 +42,8 @@ _ACTIONS: Final = {
     "inner_node": f"{AGGREGATION}.inner_node",
     "switch_root": f"{AGGREGATION}.switch_root",
     "accept": f"{AGGREGATION}.accept",
+    "expand": f"{AGGREGATION}.expand.expand",
+    "expand_wide": f"{AGGREGATION}.expand.expand_wide",
     "replicate": f"{AGGREGATION}.replicate",
     "forward": "FabricIngress.routing.forward",
     "set_class": "FabricIngress.set_class",

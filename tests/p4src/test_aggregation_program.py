@@ -304,7 +304,7 @@ def test_a_switch_counts_the_bytes_that_present_grows_by(node: EmulatedNode, wid
 
 
 def test_a_width_without_an_entry_is_malformed() -> None:
-    """As on simple_switch, where a packet cannot grow by 256 lanes."""
+    """The rule of simple_switch, where a packet cannot grow by 256 lanes."""
     narrow = tables()
     narrow.widths = {1: 32}
     node = EmulatedNode(narrow)

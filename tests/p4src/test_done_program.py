@@ -104,7 +104,7 @@ def dropped(node: EmulatedNode) -> dict[str, int]:
 def test_a_root_sends_lanes_to_those_that_want_them(
     node: EmulatedNode, wanting: tuple[int, ...], adding: tuple[int, ...], width: int
 ) -> None:
-    """In the second round of a slot whose first all want; worker 2 completes it, by PRESENT or with lanes."""
+    """The second round of a slot, whose first one all want; worker 2 completes it, by PRESENT or with lanes."""
     assert kinds(complete(node, CHILDREN, width, job=ROOT)) == by_child(CHILDREN)
     for worker in CHILDREN:
         sent = node.forward(*sent_by(worker, wanting, width, adds=worker in adding, job=ROOT, round_number=SLOTS))

@@ -40,7 +40,7 @@ def telling_weights(workers: int, *, heavy: bool = False) -> tuple[int, ...]:
 
 
 def draw_wanted(seed: int, tensors: Tensors) -> list[NDArray[np.bool_]]:
-    """Whether each rank wants each chunk of a tensor, (workers, C) by tensor: all of half of the tensors."""
+    """Draw the chunks that each rank wants, (workers, C) by tensor: all chunks of half of the tensors."""
     rng = np.random.default_rng(seed)
     shapes = [(len(arrays), -(-arrays[0].size // LANES)) for arrays in tensors]
     return [rng.random(shape) < (1 if rng.random() < 0.5 else 0.4) for shape in shapes]

@@ -217,7 +217,7 @@ def test_a_repeated_request_goes_up_with_the_wants_of_all(node: EmulatedNode) ->
     ],
     ids=str,
 )
-def test_results_of_rounds_that_no_slot_holds_keep_their_lanes(node: EmulatedNode, fields: dict[str, int]) -> None:
+def test_results_of_rounds_that_no_slot_holds_keep_their_lanes(node: EmulatedNode, fields: dict[str, Any]) -> None:
     """The slot has moved on to a round that nobody wants, or never held the result's."""
     for round_number in (1, 1 + SLOTS):
         complete(node, (), 32, round_number=round_number)

@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
 
@@ -163,7 +164,7 @@ WITH_PORT_1 = [target for target in TARGETS.values() if target.refusal_of_port(1
 @pytest.mark.parametrize("target", WITH_PORT_1, ids=lambda target: target.name)
 def test_the_quickest_trip_is_small_in_each_direction_that_may_be(target: Target) -> None:
     """And the plan tells workers which; one switch that does not know a kind of message keeps it from all."""
-    rate = {} if target.is_emulated else {"rate_bps": 25_000_000_000}
+    rate: dict[str, Any] = {} if target.is_emulated else {"rate_bps": 25_000_000_000}
     fabric = leaf_spine(1, 1, 2, target=target, **rate)
     spec = JobSpec(1, ("h1", "h2"), slots=32, window=16)
     made = plan(spec, Placement({"h1": "s1", "h2": "s1"}, {}, "s1"), fabric)

@@ -64,10 +64,11 @@ from .p4runtime.reconcile import Diff, verify
 from .p4runtime.session import SwitchSession
 from .p4runtime.switches import Switches
 from .p4runtime.tables import MARKING
+from .placement import Placement, PlacementError
 from .placement.strategies import Strategy
 from .planning.admission import admitting_states, edge_switches
 from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, with_window
-from .planning.planner import Planner
+from .planning.planner import LinkConditions, Planner
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
 from .telemetry.snapshot import DOUBTED, listed
@@ -80,6 +81,9 @@ __all__ = ["Controller", "ControllerOptions", "Message"]
 _log = logging.getLogger(__name__)
 _promise_log = logging.getLogger(PROMISES)
 _telemetry_log = logging.getLogger(f"{__package__}.telemetry")
+
+_NEW_GAIN = 0.01
+"""Minimum gain of a new job's move before it runs, as a share: it costs nothing, but smaller gains are ignored."""
 
 
 def _check_inputs(topology: Topology, sessions: Mapping[str, SwitchSession], options: ControllerOptions) -> None:
@@ -331,39 +335,99 @@ class Controller:
             PlanError, PlacementError: The job cannot run at all.
             ControllerError: A switch or the journal refuses it; the fabric then stays as it was.
         """
-        if spec.job in self.jobs:
-            raise PlanError(f"job {spec.job} runs already; give every job its own number")
+        return await self.admit_together([spec], now_ns)
+
+    async def admit_together(self, specs: Sequence[JobSpec], now_ns: int) -> list[Message]:
+        """Admit new jobs, all or none, with trees that suit each other; otherwise like `admit`.
+
+        They are placed one after the other and then, if the strategy places jobs jointly, all together.
+        """
+        for spec in specs:
+            if spec.job in self.jobs:
+                raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._update_readings(now_ns)
+        wrote = False
         try:
-            around = self.moves.outlook.conditions_for(spec.job, now_ns)
-            grant = await self._decisions.make(partial(self.planner.grant, spec, around))
-            history = self.planner.history(spec.job)
-            plan = self.planner.plan(grant.spec, grant.placement, history.next())
-            if (window := self._window_at_most(plan)) < plan.spec.window:
-                spec = with_window(plan.spec, window, self.topology)
-                plan = self.planner.plan(spec, grant.placement, plan.generation)
-            history.go(plan.generation, plan.switches)
-            self.jobs.add(RunningJob(plan, now_ns, grant.note))
-            needed = {*plan.switches, *edge_switches(self.topology, spec)}
+            for spec in specs:
+                await self._place(spec, now_ns)
+            numbers = [spec.job for spec in specs]
+            if len(specs) > 1 and self.moves.options.together:
+                await self._place_jointly(numbers, now_ns)
+            needed = {name for number in numbers for name in self.jobs[number].plan.switches}
+            needed |= {name for spec in specs for name in edge_switches(self.topology, spec)}
+            wrote = True
             await self._write_switches(now_ns, again=needed | self.windows.behind)
             self.switches.raise_trouble(sorted(needed))
             if troubles := self.switches.troubles_of(sorted(self.windows.behind)):
                 raise troubles[0]
-            self.jobs.journal.change(spec.job)
+            for number in numbers:
+                self.jobs.journal.change(number)
             self._write_journal()
         except Exception as error:
-            if self.jobs.withdraw(spec.job):
+            withdrawn = [spec.job for spec in specs if self.jobs.withdraw(spec.job)]
+            if wrote:
                 self.windows.withdraw()
                 await self._write_switches(now_ns, again=self.switches.sessions)
-                _log.warning("job %d is not admitted: %s", spec.job, error)
-            self.planner.memory.retain(spec.job)
+                _log.warning("job %s is not admitted: %s", ", ".join(map(str, withdrawn)), error)
+            for spec in specs:
+                self.planner.memory.retain(spec.job)
             raise
         self.moves.pace(self.windows.jobs_to_repace)
-        self.jobs.counts.admitted += 1
-        self.jobs.aborted.pop(spec.job, None)
-        if grant.note:
-            _log.warning("job %d: %s", spec.job, grant.note)
-        return [Message(host, part) for host, part in self.jobs[spec.job].plan.host_plans().items()]
+        for number in numbers:
+            self.jobs.counts.admitted += 1
+            self.jobs.aborted.pop(number, None)
+            if note := self.jobs[number].note:
+                _log.warning("job %d: %s", number, note)
+        plans = (self.jobs[number].plan for number in numbers)
+        return [Message(host, part) for plan in plans for host, part in plan.host_plans().items()]
+
+    async def _place(self, spec: JobSpec, now_ns: int) -> None:
+        """Place a new job around all others; no switch is written yet."""
+        around = self.moves.outlook.conditions_for(spec.job, now_ns)
+        grant = await self._decisions.make(partial(self.planner.grant, spec, around))
+        history = self.planner.history(spec.job)
+        plan = self._plan(grant.spec, grant.placement, history.next())
+        history.go(plan.generation, plan.switches)
+        self.jobs.add(RunningJob(plan, now_ns, grant.note))
+
+    def _plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:
+        """Lay a new job on the fabric, with no larger window than it can use there. Raises PlanError."""
+        plan = self.planner.plan(spec, placement, generation)
+        if (window := self._window_at_most(plan)) < plan.spec.window:
+            plan = self.planner.plan(with_window(plan.spec, window, self.topology), placement, generation)
+        return plan
+
+    async def _place_jointly(self, numbers: Collection[int], now_ns: int) -> None:
+        """Give new jobs, which no switch has yet, better trees around each other; all others stay.
+
+        Jobs that cannot be evaluated together, or have no room there together, keep their trees.
+        """
+        jobs = [*self.jobs.values()]
+        around = LinkConditions.of(self.moves.outlook.background(now_ns), {})
+        movable = [job.number in numbers for job in jobs]
+        search = self.planner.better_together([(job.plan, job.active) for job in jobs], movable, [around], _NEW_GAIN)
+        try:
+            found = await self._decisions.make(search)
+        except PlacementError as error:
+            _log.info("jobs %s are not placed jointly: %s", ", ".join(map(str, numbers)), error)
+            return
+        moved = [(jobs[index], better.placement) for index, better in found.items() if movable[index]]
+        memory = self.planner.memory
+        held = {job.number: memory.held(job.number) for job, _ in moved}
+        for number in held:
+            memory.retain(number)
+        try:
+            plans = [(job, self._plan(job.spec, placement, job.plan.generation)) for job, placement in moved]
+        except ControllerError as error:
+            _log.info("jobs %s are not placed jointly: %s", ", ".join(map(str, numbers)), error)
+            for number in held:
+                memory.retain(number)
+            for number, allotments in held.items():
+                memory.reoccupy(number, allotments)
+            return
+        for job, plan in plans:
+            job.plan = plan
+            self.planner.history(job.number).go(plan.generation, plan.switches)
 
     async def shares(self, spec: JobSpec, most: int, now_ns: int) -> Sequence[int]:
         """Return the best proportions for dividing a new job among at most `most` jobs, each with a tree of its own.

@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "min_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent", "ticket", "traffic_class")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "min_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent", "ticket", "traffic_class", "groups")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class RegisterRequest(_message.Message):
     PARENT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -54,7 +55,14 @@ class RegisterRequest(_message.Message):
     parent: int
     ticket: str
     traffic_class: int
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., min_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ..., ticket: _Optional[str] = ..., traffic_class: _Optional[int] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., min_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ..., ticket: _Optional[str] = ..., traffic_class: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Stripe(_message.Message):
     __slots__ = ("job", "share")
@@ -75,20 +83,22 @@ class Seat(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("job", "seats", "slots", "window", "note", "stripes")
+    __slots__ = ("job", "seats", "slots", "window", "note", "stripes", "groups")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SEATS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     STRIPES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     job: int
     seats: _containers.RepeatedCompositeFieldContainer[Seat]
     slots: int
     window: int
     note: str
     stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
-    def __init__(self, job: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Seat, _Mapping]]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., note: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[Registration]
+    def __init__(self, job: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Seat, _Mapping]]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., note: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[Registration, _Mapping]]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()

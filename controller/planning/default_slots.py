@@ -5,7 +5,8 @@ free memory (docs/congestion.md has what it gives).
 
 R is the rate of the slowest worker's link. Rounds beyond R·T wait in queues, and a window above Q* is never allowed. So
 that later jobs find room, a job takes at most half of the slots of switches without jobs, and otherwise at most a
-quarter of the slots that its scarcest switch has free.
+quarter of the slots that its scarcest switch has free. The jobs of a family divide both: the rounds of a link among the
+jobs that share a worker, the memory among all.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def default_slots(
     bound_packets: int | None,
     free: Mapping[str, int],
     host_turn_ns: int = HOST_TURN_NS,
+    *,
+    jobs: int = 1,
+    sharing: int = 1,
 ) -> int:
     """Return S for a new job.
 
@@ -42,9 +46,11 @@ def default_slots(
         bound_packets: Q*, the bound of every queue in packets; None: there is no bound.
         free: Free slots by switch.
         host_turn_ns: Time of a host's turn in ns.
+        jobs: Number of jobs of its family, which are placed together.
+        sharing: Maximum number of them with one worker in common.
 
     Returns:
-        A power of two from `MIN_SLOTS` to `MAX_SLOTS`.
+        A power of two from `MIN_SLOTS` (2 in a family of several) to `MAX_SLOTS`.
     """
     links = [topology.link_at(Endpoint(worker, 0)) for worker in workers]
     rate_bps = min(link.rate_bps for link in links)
@@ -61,5 +67,6 @@ def default_slots(
     summing = [switch for switch in topology.switches if switch.slots]
     scarce = min((free[switch.name] for switch in summing), default=0)
     empty = all(free[switch.name] == switch.slots for switch in summing)
-    room = 1 << max(0, (scarce // (_PART_OF_EMPTY if empty else _PART_OF_FREE)).bit_length() - 1)
-    return max(MIN_SLOTS, min(wanted, room, MAX_SLOTS))
+    room = 1 << max(0, (scarce // (jobs * (_PART_OF_EMPTY if empty else _PART_OF_FREE))).bit_length() - 1)
+    share = max(MIN_SLOTS, min(wanted, MAX_SLOTS)) >> (sharing - 1).bit_length()
+    return max(MIN_SLOTS if jobs == 1 else 2, min(share, room))

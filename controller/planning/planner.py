@@ -162,10 +162,23 @@ class Planner:
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
 
-    def default_slots(self, workers: Sequence[str]) -> int:
-        """Return the slots of a new job that asks for no number of them."""
+    def default_slots(self, workers: Sequence[str], *, jobs: int = 1, sharing: int = 1) -> int:
+        """Return the slots of a new job that asks for no number of them.
+
+        Args:
+            workers: Hosts of its workers.
+            jobs: Number of jobs of its family, which are placed together.
+            sharing: Maximum number of them with one worker in common.
+        """
         return default_slots(
-            self.topology, self.routes, workers, self._bound, self.memory.free_slots, self._host_turn_ns
+            self.topology,
+            self.routes,
+            workers,
+            self._bound,
+            self.memory.free_slots,
+            self._host_turn_ns,
+            jobs=jobs,
+            sharing=sharing,
         )
 
     def shares(self, spec: JobSpec, links: LinkConditions, most: int) -> tuple[int, ...]:

@@ -333,6 +333,13 @@ def _check_choice(request: pb.RegisterRequest, number: int) -> None:
             place=place,
             value=request.worker_count,
         )
+    if request.groups:
+        raise PlanError(
+            "groups of a job that may wait in the queue are registered later, each with this job as parent; leave them "
+            "out",
+            place=place,
+            value=len(request.groups),
+        )
     if request.parent:
         raise PlanError(
             f"accelerators and memory of a group are those of its parent, job {request.parent}; leave them out",

@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -91,6 +92,54 @@ def _check_classes(traffic_class: int, number: int, topology: Topology) -> None:
                 value=traffic_class,
                 allowed=(BULK_PRIORITY,),
             )
+
+
+def group_specs(
+    request: pb.RegisterRequest,
+    first: JobSpec,
+    numbers: Sequence[int],
+    default_slots: Callable[..., int],
+    new_key: Callable[[], str],
+) -> list[JobSpec]:
+    """Return a job with its groups, one family whose jobs divide slots among them.
+
+    Args:
+        request: The request.
+        first: The job.
+        numbers: Numbers of the groups' jobs.
+        default_slots: `Planner.default_slots`, for a request that names no number of slots.
+        new_key: Returns a new secret for the hosts of one job.
+
+    Raises:
+        PlanError: A group is impossible.
+    """
+    for name, value in (("parent", request.parent), ("stripes", request.stripes > 1), ("server", request.server)):
+        if value:
+            given = getattr(request, name)
+            raise PlanError(
+                f"groups and {name} {given} exclude each other; register groups by their parent's number",
+                place=f"job {first.job}",
+                value=given,
+            )
+    members: list[tuple[str, ...]] = []
+    for index, group in enumerate(request.groups):
+        ranks = list(group.ranks)
+        if not ranks or len({*ranks}) < len(ranks) or max(ranks) >= len(first.workers):
+            raise PlanError(
+                f"group {index} has ranks {', '.join(map(str, ranks)) or 'none'}; give distinct ones of "
+                f"0…{len(first.workers) - 1}",
+                place=f"job {first.job}",
+                value=tuple(ranks),
+            )
+        members.append(tuple(first.workers[rank] for rank in ranks))
+    together = [first.workers, *members]
+    sharing = max(Counter(worker for workers in together for worker in workers).values())
+    specs = []
+    for number, workers in zip((first.job, *numbers), together, strict=True):
+        slots = request.slots or default_slots(workers, jobs=len(together), sharing=sharing)
+        spec = replace(first, workers=workers, slots=slots, window=request.window or slots // 2)
+        specs.append(spec if number == first.job else replace(spec, job=number, key=new_key(), min_workers=1))
+    return specs
 
 
 def needs_of(request: pb.RegisterRequest) -> Needs:

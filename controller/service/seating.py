@@ -483,10 +483,10 @@ class Seating:
                 _log.warning("job %d is ended: %s", job, why)
                 await self.end(job, why, now_ns)
 
-    def check_room(self, client: str, more: int = 1) -> None:
-        """Check that a client may register `more` further jobs. Raises TooMany."""
+    def check_room(self, client: str, more: int, each: str) -> None:
+        """Check that a client may register `more` further jobs. Raises TooMany; it says what `each` of them is for."""
         limits, its = self._limits, sum(seats.client == client for seats in self.jobs.values())
-        asked = f"; {more} more are asked for, one for each stripe" if more > 1 else ""
+        asked = f"; {more} more are asked for, {each}" if more > 1 else ""
         if len(self.jobs) + more > limits.jobs:
             raise TooMany(
                 f"{len(self.jobs)} jobs run, and no more than {limits.jobs} may{asked}; end one (weir jobs end)"

@@ -49,7 +49,17 @@ from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, client_of
 from .malformed import Malformed, checked, reader_of
 from .queueing import EndedInQueue, Queueing
-from .requests import is_queued, job_spec, job_state, model_list, needs_of, ranking_message, registration, stripe_of
+from .requests import (
+    group_specs,
+    is_queued,
+    job_spec,
+    job_state,
+    model_list,
+    needs_of,
+    ranking_message,
+    registration,
+    stripe_of,
+)
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -328,16 +338,18 @@ class ControlService:
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         client = client_of(context.peer())
         self._seating.sweep()
-        self._seating.check_room(client)
+        self._seating.check_room(client, 1 + len(request.groups), "itself and its groups")
         number = request.job or self._seating.new_number()
         spec = job_spec(request, number, self._controller.topology, self._controller.planner.default_slots, _new_key())
+        if request.groups:
+            return await self._admit_family(request, spec, context, now_ns)
         parent = 0
         if request.parent:
             parent, spec = self._in_family(request, spec)
         shares: Sequence[int] = (1,)
         if request.stripes > 1:
             shares = await self._controller.shares(spec, request.stripes, now_ns)
-            self._seating.check_room(client, len(shares))
+            self._seating.check_room(client, len(shares), "one for each stripe")
         admitted: list[JobSeats] = []
         try:
             for index in range(len(shares)):
@@ -347,24 +359,61 @@ class ControlService:
                 seats.client = client
                 seats.needs, seats.parent, seats.ticket = needs_of(request), parent, request.ticket
                 admitted.append(seats)
-            if context.done():  # the client is gone, and the tokens with it
-                raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")
-            for seats in admitted:
-                if len(shares) > 1:
+            if len(shares) > 1:
+                for seats in admitted:
                     seats.stripes = {seat.job: share for seat, share in zip(admitted, shares, strict=True)}
-                self._controller.jobs.keep(seats.job, seats.as_json())
+            self._seat(admitted, context)
         except (ControllerError, TopologyError):
-            for seats in admitted:
-                with suppress(ControllerError):  # the job is gone in any case
-                    await self._controller.finish(seats.job, now_ns)
+            await self._give_up(admitted, now_ns)
             raise
+        notes = {seats.job: self._controller.jobs[seats.job].note for seats in admitted}
+        note = "; ".join(f"job {job}: {each}" if len(notes) > 1 else each for job, each in notes.items() if each)
+        return registration(self._controller.jobs[number].plan, admitted[0], note)
+
+    async def _admit_family(
+        self, request: pb.RegisterRequest, first: JobSpec, context: Context, now_ns: int
+    ) -> pb.Registration:
+        """Admit a job with its groups, all or none."""
+        numbers: dict[int, None] = {}
+        while len(numbers) < len(request.groups):
+            numbers.setdefault(self._new_number_beside(first.job))
+        default_slots = self._controller.planner.default_slots
+        specs = group_specs(request, first, list(numbers), default_slots, _new_key)
+        await self._controller.admit_together(specs, now_ns)
+        admitted = [JobSeats.assign(spec) for spec in specs]
+        for seats in admitted:
+            seats.client, seats.parent = client_of(context.peer()), 0 if seats is admitted[0] else first.job
+        try:
+            self._seat(admitted, context)
+        except ControllerError:
+            await self._give_up(admitted, now_ns)
+            raise
+        jobs = self._controller.jobs
+        answer, *groups = [registration(jobs[seats.job].plan, seats, jobs[seats.job].note) for seats in admitted]
+        answer.groups.extend(groups)
+        return answer
+
+    def _new_number_beside(self, job: int) -> int:
+        while (number := self._seating.new_number()) == job or number in self._queueing.numbers:
+            pass
+        return number
+
+    def _seat(self, admitted: Sequence[JobSeats], context: Context) -> None:
+        """Store the seats of jobs that were admitted by one call. Raises ControllerError; the jobs are then in vain."""
+        if context.done():  # the client is gone, and the tokens with it
+            raise ControllerError(f"job {admitted[0].job}: given up, for nobody waits for its registration any more")
+        for seats in admitted:
+            self._controller.jobs.keep(seats.job, seats.as_json())
         if self._sizes is not None:  # a number may be one that a job had before
             self._sizes.keep(self._seating.jobs.keys())
         for seats in admitted:
             self._seating.add(seats)
-        notes = {seats.job: self._controller.jobs[seats.job].note for seats in admitted}
-        note = "; ".join(f"job {job}: {each}" if len(notes) > 1 else each for job, each in notes.items() if each)
-        return registration(self._controller.jobs[number].plan, admitted[0], note)
+
+    async def _give_up(self, admitted: Sequence[JobSeats], now_ns: int) -> None:
+        """Remove jobs that nobody can join."""
+        for seats in admitted:
+            with suppress(ControllerError):  # the job is gone in any case
+                await self._controller.finish(seats.job, now_ns)
 
     def _in_family(self, request: pb.RegisterRequest, spec: JobSpec) -> tuple[int, JobSpec]:
         """Return the family's first job, and a new group of it with its policy and priority. Raises PlanError."""

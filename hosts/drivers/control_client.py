@@ -152,6 +152,7 @@ class ControlClient:
         memory_bytes: int = 0,
         parent: int = 0,
         traffic_class: int = 0,
+        groups: Sequence[Sequence[int]] = (),
         wait_s: float = 60.0,
     ) -> pb.Registration:
         """Have a job placed.
@@ -180,11 +181,13 @@ class ControlClient:
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
             traffic_class: class of the job's packets in switches as long as it runs, 1 (bulk) to 5, which goes before
                 all other jobs; 0: bulk, or by the controller's order.
+            groups: ranks of each group of the workers that gets a job with this one as parent. All are placed together,
+                or none. For a job without a server that is not queued.
             wait_s: longest time until the answer, in the queue or until a tree is chosen, in seconds. If the controller
                 is restarted meanwhile, a queued job keeps its place.
 
         Returns:
-            The job's number, and a token for each seat.
+            The job's number, and a token for each seat; the same for each of its `groups`.
 
         Raises:
             ControlRefused: the service refuses the job or does not answer.
@@ -213,6 +216,9 @@ class ControlClient:
             parent=parent,
             traffic_class=traffic_class,
         )
+        checks = Checks(ControlRefused, "register")
+        for ranks in groups:
+            request.groups.add(ranks=[checks.integer("groups", rank, 0, (1 << 32) - 1) for rank in ranks])
         if worker_count or accelerators or memory_bytes:
             return self._queue(request, wait_s)
         return self._call(REGISTER, request, pb.Registration.FromString, wait_s)

@@ -131,12 +131,13 @@ async def rig(
     size_rule: RuleOf | None = None,
     topology: Topology = TOPOLOGY,
     placed_by: str = "ps",
+    together: bool = False,
     journal: Path | None = None,
     order: str = "fair",
     contains_failures: bool = False,
 ) -> AsyncIterator[ServiceRig]:
-    """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name. Without a
-    journal nothing is stored.
+    """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name; `together`:
+    families are placed jointly. Without a journal nothing is stored.
     """
     async with AsyncExitStack() as stack:
         stored = None if journal is None else stack.enter_context(JournalFile(journal))
@@ -145,6 +146,7 @@ async def rig(
         options = ControllerOptions(
             probe_period_ns=10**12,
             solve_period_ns=0,
+            together=together,
             lease_ns=lease_ns,
             order=order,
             contains_failures=contains_failures,

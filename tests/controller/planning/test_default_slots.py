@@ -64,3 +64,12 @@ def test_a_single_worker_has_a_default() -> None:
     topology = leaf_spine(2, 1, 2)
     free = {switch.name: 1024 for switch in topology.switches}
     assert default_slots(topology, Routes(topology), ["h1"], 96, free) == 256
+
+
+@pytest.mark.parametrize(("jobs", "sharing", "slots"), [(5, 3, 64), (13, 4, 32), (13, 2, 32), (512, 10, 2)])
+def test_a_family_divides_rounds_among_a_workers_jobs_and_memory_among_all(jobs: int, sharing: int, slots: int) -> None:
+    topology = leaf_spine(2, 1, 2)
+    free = {switch.name: 1024 for switch in topology.switches}
+    assert default_slots(topology, Routes(topology), ["h1"], 96, free) == 256
+    assert default_slots(topology, Routes(topology), ["h1"], 96, free, jobs=jobs, sharing=sharing) == slots
+    assert jobs * slots <= 1024

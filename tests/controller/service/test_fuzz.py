@@ -127,6 +127,10 @@ class Fuzzer:
             accelerators=self.mostly(0, EXTREMES),
             memory_bytes=self.mostly(0, WIDE),
             parent=self.mostly(0, [job for job, _ in self.seats]),
+            groups=[
+                pb.Group(ranks=rng.choices((0, 1, 2, *EXTREMES), k=rng.randrange(3)))
+                for _ in range(self.mostly(0, (1, 3)))
+            ],
         )
         self.seats = [*self.seats[-20:], *((registration.job, seat.token) for seat in registration.seats)]
         self.workers[registration.job] = sum(seat.HasField("rank") for seat in registration.seats)

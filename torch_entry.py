@@ -37,7 +37,7 @@ def register() -> None:
 
         if dist.is_available() and "weir" not in dist.Backend.backend_list:
             devices = ["cpu", "cuda"] if cuda.is_built() else ["cpu"]
-            dist.Backend.register_backend("weir", _create, devices=devices)
+            dist.Backend.register_backend("weir", _create, extended_api=True, devices=devices)
     except Exception:
         logging.getLogger(__name__).debug("the back end weir could not be registered", exc_info=True)
 
@@ -143,8 +143,8 @@ def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator 
     return GossipOptimizer(optimizer, GossipAverager(transport, parts, **options))
 
 
-def _create(*words: Any) -> Any:
-    """Called for each group, with its store, rank, size and time-out."""
+def _create(options: Any, _: Any) -> Any:
+    """Called for each group, with PyTorch's options of it and the user's own, of which there are none."""
     from .hosts.torch.process_group import create
 
-    return create(*words)
+    return create(options)

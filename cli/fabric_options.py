@@ -31,6 +31,12 @@ LossOption = Annotated[
     float,
     typer.Option(min=0, max=0.99, help="Probability that a link loses a packet, every link, both directions."),
 ]
+MeshOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="2x2x2", help="Ranks as a mesh: the groups along its dimensions are registered and placed together."
+    ),
+]
 
 
 def lossy(topology: Topology, loss: float) -> Topology:

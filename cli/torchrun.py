@@ -22,7 +22,7 @@ from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
 from ..topologies.mininet.scratch import scratch_folder
 from .console import NOTES
-from .fabric_options import LossOption, StrategyOption, log_what_matters, lossy, nanoseconds, timeout_of
+from .fabric_options import LossOption, MeshOption, StrategyOption, log_what_matters, lossy, nanoseconds, timeout_of
 from .help import POLICY_NAMES, complete_policy
 from .live import HistoryOption, LiveOptions, WebOption, watched
 from .runs import switch_in
@@ -30,6 +30,7 @@ from .runs import switch_in
 if TYPE_CHECKING:
     from ..experiments.backends.real_time import RealTimeFabric
 
+_RANKS: Final = 4
 _STORE_PORT: Final = 29_500
 _SET_HERE: Final = ("WEIR_CONTROL", "WEIR_HOST", "WEIR_NIC")
 """Variables of the ranks that this command sets, whatever the environment has."""
@@ -57,7 +58,11 @@ def torchrun(
     words: Annotated[
         list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]…", help="Script that torchrun starts, and its arguments.")
     ],
-    processes: Annotated[int, typer.Option("--nproc", "-n", min=1, help="Ranks, each on a host of its own.")] = 4,
+    processes: Annotated[
+        int | None,
+        typer.Option("--nproc", "-n", min=1, help="Ranks, each on a host of its own; default: those of --mesh, or 4."),
+    ] = None,
+    mesh: MeshOption = None,
     where: Annotated[
         Where, typer.Option("--fabric", help="Emulated, without root, or in Mininet (root).")
     ] = Where.EMULATED,
@@ -95,10 +100,11 @@ def torchrun(
     take.
     """
     from ..controller.placement.strategies import description
+    from ..hosts.collectives.mesh import check_mesh
     from ..hosts.drivers.control_client import refusal_of_policy
     from ..hosts.torch.settings import Settings
     from ..topologies import load_topology
-    from .ranks import exit_status, hosts_for
+    from .ranks import exit_status, hosts_for, ranks_in
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
@@ -107,12 +113,16 @@ def torchrun(
         raise ExperimentError(refusal)
     fabric = lossy(load_topology(topology), loss)
     description(strategy)  # refused before a fabric is made
-    hosts = hosts_for(fabric, processes)
+    processes = processes if mesh is None else ranks_in(mesh, processes)
+    hosts = hosts_for(fabric, _RANKS if processes is None else processes)
     lease_ns = nanoseconds("--lease", lease)
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
-    told = timeout_of(timeout) | ({} if policy is None else {"WEIR_POLICY": policy})
-    Settings.read({name: text for name, text in os.environ.items() if name not in _SET_HERE} | told)
+    given = {"WEIR_POLICY": policy, "WEIR_MESH": mesh}
+    told = timeout_of(timeout) | {name: text for name, text in given.items() if text is not None}
+    settings = Settings.read({name: text for name, text in os.environ.items() if name not in _SET_HERE} | told)
+    if settings.mesh:
+        check_mesh(settings.mesh, len(hosts), "WEIR_MESH")
     log_what_matters()
     options = _Options(strategy, seed, lease_ns, LiveOptions(web, history))
     try:

@@ -1,8 +1,8 @@
 """A character-level transformer in blocks over a mesh of ranks.
 
-`weir torchrun -n 8 examples/tensor_parallel.py 2 2`: [2, 2, 2] ranks, 2.5-D (Tesseract). `2 1` on 4 ranks: 2-D
-(Optimus); `1d` on any number that divides the 12 heads: Megatron-LM's division by PyTorch's own styles. All print the
-same losses.
+`weir torchrun -n 8 --mesh 2x2x2 examples/tensor_parallel.py 2 2`: [2, 2, 2] ranks, 2.5-D (Tesseract), in groups that
+are placed together. `2 1` on 4 ranks: 2-D (Optimus); `1d` on any number that divides the 12 heads: Megatron-LM's
+division by PyTorch's own styles. All print the same losses.
 """
 
 import sys

@@ -307,7 +307,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/training/test_torch_steps.py::test_the_slow_rank_gets_fewer_samples"
     ),
     "weir torchrun -n 4 examples/tensor_parallel.py 2 1": "tests/training/parallel/test_parallel.py::test_the_example",
-    "weir torchrun -n 8 examples/tensor_parallel.py 2 2": "tests/training/parallel/test_parallel.py::test_the_example",
+    "weir torchrun -n 8 --mesh 2x2x2 examples/tensor_parallel.py 2 2": (
+        "tests/training/parallel/test_parallel.py::test_the_example"
+    ),
     "weir torchrun -n 4 examples/tensor_parallel.py 1d": "tests/training/parallel/test_parallel.py::test_the_example",
     "weir torchrun -n 4 examples/ddp.py": "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_bits",
     "weir torchrun -n 4 --fabric mininet examples/ddp.py": (

@@ -64,22 +64,34 @@ _fresh_stores = False
 """True if each group of this process has a fresh store, in any attempt of torchrun."""
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+_world: Rendezvous | None = None
+"""Meeting of the default group's ranks, if it is one of these groups."""
+
+
+def create(options: Any) -> Any:
     """Create the back end of a group; PyTorch calls it for each group.
 
     Args:
-        store: Store at which the group's ranks meet.
-        rank: Rank of this process in the group.
-        size: Number of ranks.
-        timeout: Time limit of the group's calls.
+        options: PyTorch's `DistributedBackendOptions`: the store at which the group's ranks meet, its rank and size,
+            its time-out, and the ranks of the default group in it, none for the default group itself.
 
     Returns:
         The process group.
 
     Raises:
         InvalidPlan: A setting in the environment is invalid.
+        HostError: The jobs of a mesh (`WEIR_MESH`) are refused; raised at every rank.
     """
-    return WeirProcessGroup(store, rank, size, timeout)
+    global _world
+    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
+    ranks = list(options.global_ranks_in_group)
+    if not ranks:
+        _world = None
+    group = WeirProcessGroup(store, rank, size, timeout, ranks=ranks)
+    if not ranks:
+        group.meet_as_mesh()
+        _world = group.meeting
+    return group
 
 
 def unconfigured(timeout: timedelta) -> Any:
@@ -111,9 +123,28 @@ def end_all(reason: str) -> None:
 class WeirProcessGroup(dist.ProcessGroup):
     """One rank of one group."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, *, raises: bool = True) -> None:
-        """`raises`: whether waiting for a call raises what it has failed with, or its future alone."""
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        *,
+        raises: bool = True,
+        ranks: Sequence[int] = (),
+    ) -> None:
+        """Make a rank of a group.
+
+        Args:
+            store: Store at which the group's ranks meet.
+            rank: Rank of this process in the group.
+            size: Number of ranks.
+            timeout: Time limit of the group's calls.
+            raises: Whether waiting for a call raises what it has failed with, or its future alone.
+            ranks: Ranks of the default group that are in this one; none: it is no part of that group.
+        """
         super().__init__(rank, size)
+        self._ranks = ranks
         self._raises = raises
         self._settings = Settings.read()
         if _fresh_stores:
@@ -140,7 +171,10 @@ class WeirProcessGroup(dist.ProcessGroup):
             for group in (self, self._inner):
                 group._register_backend(torch.device("cuda"), _GLOO, gloo)
         self._error: Exception | None = None
-        meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
+        world = _world if self._ranks else None
+        self.meeting = meeting = Rendezvous(
+            dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings, world, self._ranks
+        )
         self._calls = log = GroupCallLog(
             dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
         )
@@ -161,6 +195,11 @@ class WeirProcessGroup(dist.ProcessGroup):
             return found
 
         self._failure, self._reason = failure, reason
+
+    def meet_as_mesh(self) -> None:
+        """Register the jobs of the default group and of its mesh, if the settings name one. Raises HostError."""
+        if self._settings.mesh:
+            self._sums.place = self._settings.control, *self.meeting.seat_of_mesh(self._timeout.total_seconds())
 
     # --- properties of the group ---
 

@@ -13,9 +13,11 @@ from typing import Final
 
 from ...wire.control_channel import check_address, default_address
 from ...wire.errors import WireError
+from ..collectives.mesh import read_mesh
 from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
 
+HIGHEST_PRIORITY: Final = 7
 MIN_BYTES: Final = 4096
 """Default size in bytes from which a tensor goes through the switches: four chunks of float32."""
 
@@ -34,6 +36,12 @@ class Settings:
     """`WEIR_POLICY`: reaction to the loss of a rank: abort (by default), continue or wait."""
     min_bytes: int
     """`WEIR_MIN_BYTES`: smaller tensors go over Gloo."""
+    priority: int | None
+    """`WEIR_PRIORITY` of the ranks' jobs among all, 0 to 7; None: 0."""
+    mesh: tuple[int, ...]
+    """`WEIR_MESH`: sizes of the dimensions along which groups are registered together with the default group, such as
+    2x2x2; empty: none are.
+    """
     slots: int
     """`WEIR_SLOTS` of each group in every switch, a power of two; 0, the default, leaves it to the controller."""
     nic: str
@@ -61,6 +69,8 @@ class Settings:
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
             policy=policy,
             min_bytes=_number(environment, "WEIR_MIN_BYTES", MIN_BYTES),
+            priority=_priority(environment),
+            mesh=read_mesh(mesh, 0, "WEIR_MESH") if (mesh := environment.get("WEIR_MESH", "")) else (),
             slots=_slots(environment),
             nic=_of_local_rank(environment, "WEIR_NIC"),
             timeout=_timeout(environment.get("WEIR_TIMEOUT", "")),
@@ -85,6 +95,13 @@ def _timeout(text: str) -> timedelta | None:
     if timeout is not None and timeout <= timedelta(0):
         raise InvalidPlan(f'"{text}" is not a positive number of seconds', place="WEIR_TIMEOUT", value=text)
     return timeout
+
+
+def _priority(environment: Mapping[str, str]) -> int | None:
+    priority = _number(environment, "WEIR_PRIORITY", -1)
+    if priority > HIGHEST_PRIORITY:
+        raise InvalidPlan(f"{priority} is not in 0…{HIGHEST_PRIORITY}", place="WEIR_PRIORITY", value=priority)
+    return None if priority < 0 else priority
 
 
 def _slots(environment: Mapping[str, str]) -> int:

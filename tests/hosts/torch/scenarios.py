@@ -27,7 +27,7 @@ from torch.masked import MaskedTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
-from weir.hosts import ControlClient, reference_sum
+from weir.hosts import ControlClient, HostError, reference_sum
 from weir.hosts.torch import process_group, staging
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.work import completers
@@ -246,6 +246,48 @@ def groups(rank: int, ranks: int, store: Any) -> Any:
     dist.all_reduce(mine, group=mesh.get_group())
     found.append(same(mine, expected([numbers(each, 3000) for each in range(ranks)])))
     return found
+
+
+def mesh(rank: int, ranks: int, store: Any) -> Any:
+    """A mesh whose jobs are registered by `init_process_group`; returns these, later jobs, and whether sums are right.
+
+    A second mesh of the same ranks gets jobs of its own.
+    """
+    group = begin(rank, ranks, store)
+    control, world, _ = group._sums.place
+    with ControlClient(control) as client:
+        first = {state.job: state.parent for state in client.jobs()}
+        dist.barrier()
+        right = []
+        for _ in range(2):
+            grid = init_device_mesh("cpu", (2, ranks // 2))
+            for along in range(2):
+                mine = numbers(rank, 3000)
+                dist.all_reduce(mine, group=grid.get_group(along))
+                members = dist.get_process_group_ranks(grid.get_group(along))
+                right.append(same(mine, expected([numbers(each, 3000) for each in members])))
+        mine = numbers(rank, 3000)
+        dist.all_reduce(mine)
+        right.append(same(mine, expected([numbers(each, 3000) for each in range(ranks)])))
+        dist.barrier()
+        later = {state.job: state.parent for state in client.jobs() if state.job not in first}
+        dist.barrier()
+    return [parent == world for job, parent in first.items() if job != world], [*later.values()] == [world] * 4, right
+
+
+def mesh_with_a_failure(rank: int, ranks: int, store: Any) -> Any:
+    """The last rank gives up its row; returns what a sum of all ranks raises."""
+    begin(rank, ranks, store)
+    row = init_device_mesh("cpu", (2, ranks // 2)).get_group(1)
+    dist.all_reduce(torch.ones(3000), group=row)
+    dist.all_reduce(torch.ones(3000))
+    if rank == ranks - 1:
+        row.abort()
+    try:
+        while True:
+            dist.all_reduce(torch.ones(3000))
+    except HostError as error:
+        return str(error)
 
 
 ENOUGH: Final = 64 << 10

@@ -71,6 +71,30 @@ def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 
 
+def test_the_groups_of_a_mesh_are_registered_at_once_as_one_family(ranks: Ranks) -> None:
+    assert ranks.play("mesh", 4, WEIR_MESH="2x2", WEIR_PRIORITY="3") == [[[True] * 4, True, [True] * 5]] * 4
+
+
+def test_a_lost_row_of_a_mesh_ends_the_whole_family(ranks: Ranks) -> None:
+    for text in ranks.play("mesh_with_a_failure", 4, WEIR_MESH="2x2"):
+        assert "a group of it, is over: rank 1 (h4) failed: HostError: its process group was aborted" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "text"),
+    [
+        ({"WEIR_MESH": "2x2", "WEIR_SLOTS": "1024"}, "ControlRefused", "no switch has room for the job of h1, h3"),
+        ({"WEIR_MESH": "3x3"}, "InvalidPlan", "WEIR_MESH: 3x3 has 9 ranks, and the job 4"),
+    ],
+)
+def test_a_mesh_without_room_is_refused_at_the_start(
+    ranks: Ranks, settings: dict[str, str], kind: str, text: str
+) -> None:
+    answers = ranks.play("mesh", 4, **settings)
+    assert [answer["error"] for answer in answers] == [kind] * 4
+    assert all(text in answer["text"] and "\n" not in answer["text"] for answer in answers)
+
+
 def test_a_compiled_model_trains_as_an_uncompiled_one(ranks: Ranks) -> None:
     """Torch.compile around DistributedDataParallel, the order that PyTorch recommends, and within it."""
     plain, *compiled = {tuple(found) for found in ranks.play("compiled")}.pop()

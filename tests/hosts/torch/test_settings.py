@@ -7,7 +7,7 @@ import pytest
 from weir.hosts.errors import InvalidPlan
 from weir.hosts.torch.settings import Settings
 
-NAMES = ("POLICY", "MIN_BYTES", "SLOTS", "TIMEOUT", "HOST", "NIC", "CONTROL")
+NAMES = ("MESH", "PRIORITY", "POLICY", "MIN_BYTES", "SLOTS", "TIMEOUT", "HOST", "NIC", "CONTROL")
 
 
 def test_an_empty_variable_is_as_good_as_none() -> None:
@@ -23,6 +23,10 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("MIN_BYTES", "4k"),
         ("SLOTS", "3"),
         ("SLOTS", "1"),
+        ("MESH", "2x0"),
+        ("MESH", "a"),
+        ("PRIORITY", "8"),
+        ("PRIORITY", "high"),
         ("TIMEOUT", "nan"),
         ("TIMEOUT", "1e-9"),
         ("TIMEOUT", "-3"),

@@ -131,8 +131,8 @@ def test_training_with_sums_in_switches_is_within_its_bound(fabric: Ranks) -> No
 @pytest.mark.long(10)
 def test_the_example_has_the_same_losses_in_every_division() -> None:
     losses = set()
-    for ranks, *division in (("4", "2", "1"), ("8", "2", "2"), ("4", "1d")):
-        words = [str(Path(sys.executable).with_name("weir")), "torchrun", "-n", ranks, str(EXAMPLE), *division]
+    for ranks, *division in (("-n 4", "2", "1"), ("-n 8 --mesh 2x2x2", "2", "2"), ("-n 4", "1d")):
+        words = [str(Path(sys.executable).with_name("weir")), "torchrun", *ranks.split(), str(EXAMPLE), *division]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr

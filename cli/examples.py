@@ -34,6 +34,7 @@ def copy_examples(
         (f"weir launch -n 4 {folder}/adasum.py", "Adasum and the mean at one learning rate"),
         (f"python {folder}/data_cache.py", "a cache of training data"),
         (f"weir launch -n 4 {folder}/graphs.py", "a graph network, with features at four hosts"),
+        (f"weir launch --mesh 2x3 {folder}/grid.py", "sums along the rows and columns of a mesh of ranks"),
         (f"weir run {folder}/user_workload.yaml", "a workload, under every strategy"),
         (f"weir stf {folder}/p4_program/firewall.json {folder}/p4_program/firewall.stf", "a P4 program"),
         (f"pytest {folder}/p4_program", "its tests; pip install pytest"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,15 @@ import typer
 from ..experiments.errors import ExperimentError
 from ..topologies.mininet.processes import End, orderly_end
 from .console import NOTES
-from .fabric_options import LossOption, StrategyOption, TimeoutOption, log_what_matters, lossy, timeout_of
+from .fabric_options import (
+    LossOption,
+    MeshOption,
+    StrategyOption,
+    TimeoutOption,
+    log_what_matters,
+    lossy,
+    timeout_of,
+)
 from .help import POLICY_NAMES, complete_policy
 from .live import HistoryOption, LiveOptions, WebOption, watched
 from .start_up import StartUp
@@ -33,6 +42,7 @@ def launch(
     hosts: Annotated[
         str | None, typer.Option(metavar="h1,h4,…", help="Hosts of the workers, by rank, in place of -n.")
     ] = None,
+    mesh: MeshOption = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as with python -m.")] = False,
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
@@ -56,7 +66,7 @@ def launch(
     """
     if program is None:
         raise ExperimentError("weir launch runs a program of yours: weir launch -n 4 train.py")
-    if (workers is None) == (hosts is None):
+    if (workers is None) == (hosts is None) and (hosts is not None or mesh is None):
         raise ExperimentError("say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both")
     if not module and not _is_there(program):
         what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
@@ -66,16 +76,18 @@ def launch(
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
         with StartUp() as start:
+            from ..hosts.collectives.mesh import read_mesh
             from ..topologies import load_topology
             from .ranks import LaunchOptions, hosts_for
 
             fabric = lossy(load_topology(topology), loss)
-            named = [name.strip() for name in (hosts or "").split(",")]
-            names = named if workers is None else hosts_for(fabric, workers)
+            named = [name.strip() for name in hosts.split(",")] if hosts is not None else []
+            shape = () if mesh is None else read_mesh(mesh, workers or len(named), "--mesh")
+            names = named or hosts_for(fabric, workers or prod(shape))
             log_what_matters()
             told = timeout_of(timeout)
             with orderly_end() as end:
-                options = LaunchOptions(fabric, names, strategy, policy, seed, stripes)
+                options = LaunchOptions(fabric, names, strategy, policy, seed, stripes, shape)
                 status = end.run(_launch(options, words, told, start, end, LiveOptions(web, history)))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

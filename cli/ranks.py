@@ -13,6 +13,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from ..experiments.backends.live import LiveFabric, live_fabric
 from ..experiments.backends.real_time import RealTimeFabric
 from ..experiments.errors import ExperimentError
 from ..hosts import ControlClient
-from ..hosts.collectives.mesh import read_mesh
+from ..hosts.collectives.mesh import check_mesh, groups_along, read_mesh
 from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
 from ..topologies.mininet.processes import LOOK_S, End, may_end_with_us
+from ..wire import control_pb2 as pb
 
 _TO_END_S: Final = 5.0
 """Time for the others to report that a rank has failed, and grace time from a signal to SIGKILL."""
@@ -49,6 +51,8 @@ class LaunchOptions:
     seed: int = 1
     stripes: int = 1
     """Trees that share the job's chunks, at most."""
+    mesh: tuple[int, ...] = ()
+    """Sizes of the dimensions along which the ranks have groups; empty: they have none."""
 
     def __post_init__(self) -> None:
         """Raises what would be said only when the fabric is there: TopologyError, PlacementError, ExperimentError."""
@@ -56,6 +60,10 @@ class LaunchOptions:
             self.topology.host(name)
         if twice := sorted({name for name in self.workers if self.workers.count(name) > 1}):
             raise ExperimentError(f"{', '.join(twice)}: named twice; a host runs one worker")
+        if self.mesh:
+            check_mesh(self.mesh, len(self.workers), "--mesh")
+        if self.mesh and self.stripes > 1:
+            raise ExperimentError(f"--stripes {self.stripes} and --mesh exclude each other: groups have one tree each")
         description(self.strategy)
         if refusal := refusal_of_policy(self.policy):
             raise ExperimentError(refusal)
@@ -133,20 +141,35 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
 
     Raises ExperimentError, and the other packages' errors, for invalid options.
     """
-    topology = options.topology
+    topology, groups = options.topology, groups_along(options.mesh) if len(options.mesh) > 1 else []
     free = free_host(topology, options.workers)
     async with live_fabric(topology, strategy=options.strategy, seed=options.seed, heartbeats_at=free) as live:
         with ControlClient(live.service.address) as client:
             job = await asyncio.to_thread(
-                client.register, options.workers, policy=options.policy, stripes=options.stripes
+                client.register,
+                options.workers,
+                policy=options.policy,
+                stripes=options.stripes,
+                groups=[group for along in groups for group in along],
             )
             states = await asyncio.to_thread(client.jobs)
-        ranks = []
+        ranks, seats = [], _seats_along(groups, job.groups)
         for seat in job.seats:
             environment = {**live.environment(job.job, seat), "WEIR_HOSTS": ",".join(options.workers)}
+            if options.mesh:
+                environment["WEIR_GROUPS"] = ",".join(seats[seat.rank])
             ranks.append(RankProcess(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
         yield LaunchedJob(job.job, ranks, switches, free, live)
+
+
+def _seats_along(groups: Sequence[Sequence[Sequence[int]]], jobs: Sequence[pb.Registration]) -> dict[int, list[str]]:
+    """Return each rank's seats by dimension, `JOB:TOKEN` each; `jobs` are those of all groups, in their order."""
+    seats: dict[int, list[str]] = defaultdict(list)
+    for ranks, job in zip((group for along in groups for group in along), jobs, strict=True):
+        for rank, seat in zip(ranks, job.seats, strict=True):
+            seats[rank].append(f"{job.job}:{seat.token}")
+    return seats
 
 
 async def run_ranks(

@@ -82,6 +82,7 @@ LAUNCHES: Final = [
     "weir launch -n 4 examples/gossip.py",
     "weir launch -n 4 examples/graphs.py",
     "weir launch -n 4 examples/train.py",
+    "weir launch --mesh 2x3 examples/grid.py",
 ]
 """Such as start processes, and take a while."""
 
@@ -361,7 +362,7 @@ def clone(tmp_path: Path) -> Path:
     brought |= {f"s{number}-runtime.json": exercise / "pod" / f"s{number}-runtime.json" for number in (1, 2)}
     for name, path in brought.items():
         (tmp_path / name).symlink_to(path)
-    (tmp_path / "my_loop.py").write_text(python_of("docs/launch.md"))
+    (tmp_path / "my_loop.py").write_text(python_of("docs/launch.md", "communicator.size"))
     for name in ("my_suite.yaml", "SUITE.yaml"):
         (tmp_path / name).write_text(SMALL_SUITE)
     (tmp_path / "LOADS.yaml").write_text("s1-p4: 700Mbit\n")

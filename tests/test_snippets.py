@@ -255,7 +255,7 @@ address, job, token = os.environ["WEIR_CONTROL"], int(os.environ["WEIR_JOB"]), o
 """
 IN_A_JOB: Final = [
     ("", "README.md", "communicator", "assert mean.tolist() == [3.5] * 1000"),
-    (SEAT, "docs/launch.md", "", "assert total[0] == 6"),
+    (SEAT, "docs/launch.md", "communicator.size", "assert total[0] == 6"),
     (
         SEAT + "gradient = np.ones(8, np.float32)\n",
         "docs/control-service.md",
@@ -306,6 +306,10 @@ async def run_in_jobs(folder: Path) -> None:
 
 def test_python_that_joins_a_job_runs(tmp_path: Path) -> None:
     asyncio.run(run_in_jobs(tmp_path))
+
+
+def test_the_guides_mesh_is_that_of_the_example() -> None:
+    assert (ROOT / "examples" / "grid.py").read_text().endswith(python_of("docs/launch.md", "communicator.mesh"))
 
 
 def test_several_roots_are_one_communicator() -> None:
@@ -440,6 +444,7 @@ def test_no_python_is_left_out() -> None:
     run |= {python_of("docs/emulator.md", words) for words in ("ActionCall", "P4RuntimeServer", "Fabric(seed=1)")}
     run |= {
         python_of("docs/collectives.md", "ShardedDriver"),
+        python_of("docs/launch.md", "communicator.mesh"),
         python_of("docs/mininet.md"),
         python_of("docs/placement.md"),
         python_of("docs/ptf.md"),

@@ -45,7 +45,7 @@ def home() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="weir-nobody-"))
     try:
         shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "my_loop.py").write_text(python_of("docs/launch.md"))
+        (folder / "my_loop.py").write_text(python_of("docs/launch.md", "communicator.size"))
         if directory().exists():
             shutil.copytree(directory(), folder / "cache")
         for path in (folder, *folder.rglob("*")):

@@ -146,6 +146,7 @@ class Communicator:
         leave: Callable[[str], object] = lambda _: None,
         calls: CallLog | None = None,
         report: Callable[[JobReport], object] = lambda _: None,
+        join_groups: Callable[[], Sequence[Communicator]] | None = None,
     ) -> None:
         """Sum by this driver.
 
@@ -157,10 +158,12 @@ class Communicator:
             leave: Leaves the job, in good order or, with a reason, as a rank that has failed. Called once, by `close`.
             calls: Log of this communicator's calls, which the controller compares with the other workers'.
             report: Receives each report of progress.
+            join_groups: Joins the groups along the dimensions of a mesh; None: there is no mesh.
         """
         self._driver = driver
         self.timeout_s = Checks(HostError, "communicator").seconds("timeout_s", timeout_s)
         self._connect = connect
+        self._join_groups = join_groups
         self.left: Mapping[int, int] = {} if left is None else left
         """Ranks that left the job in good order and that the sums go on without, each with the number of its calls.
         Always empty unless the job's policy is `continue`.
@@ -224,6 +227,22 @@ class Communicator:
         if self._connect is None:
             raise HostError("transport: this communicator has none; those of weir.join have one")
         return self._connect()
+
+    @cached_property
+    def mesh(self) -> tuple[Communicator, ...]:
+        """Communicator of this worker's group along each dimension of the mesh (`weir launch --mesh 2x2x2`).
+
+        The worker's rank in a group is its coordinate in that dimension. The groups are joined on first use, which
+        waits for their workers, so all workers use it. Closing this communicator closes them.
+
+        Raises:
+            HostError: The job has no mesh of two or more dimensions; joining may raise other errors.
+        """
+        if self._join_groups is None:
+            raise HostError(
+                "mesh: this job has none; start it with one of two or more dimensions: weir launch --mesh 2x2"
+            )
+        return tuple(self._join_groups())
 
     @property
     def rank(self) -> int:

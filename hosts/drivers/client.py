@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -67,6 +67,7 @@ class Membership:
         options: WorkerOptions | None = None,
         transport: TransportOptions | None = None,
         tls: Tls | None = None,
+        groups: Sequence[tuple[int, str]] = (),
     ) -> None:
         """Prepare the membership; nothing is sent before the context is entered.
 
@@ -85,6 +86,8 @@ class Membership:
             options: time-outs and pacing of the worker.
             transport: options of `Communicator.transport`.
             tls: certificates of the connection to the control service.
+            groups: job and token of this worker's seat in the group along each dimension of a mesh, for
+                `Communicator.mesh`.
 
         Raises:
             JoinRefused: An argument is not of its type, or out of range.
@@ -119,6 +122,8 @@ class Membership:
         self._job = job
         self._token = token
         self._tls = tls
+        self._groups = groups
+        self._joined_groups: list[Membership] = []
         self._workers: list[UdpWorker] = []
         self._streams: list[MembershipStream] = []
         self._given_up: HostError | None = None
@@ -147,8 +152,27 @@ class Membership:
             leave=self._leave,
             calls=self._calls,
             report=self._streams[0].report,
+            join_groups=self._join_groups if self._groups else None,
         )
         return self
+
+    def _join_groups(self) -> list[Communicator]:
+        """Take the seats in the groups, dimension by dimension as all workers do."""
+        for job, token in self._groups[len(self._joined_groups) :]:
+            group = Membership(
+                self._control,
+                job,
+                token,
+                timeout_s=self._timeout_s,
+                linger_s=self._linger_s,
+                port=self._port,
+                host=self.worker.endpoint.host,
+                nic=self.nic,
+                options=self._options,
+                tls=self._tls,
+            )
+            self._joined_groups.append(group.__enter__())
+        return [group.communicator for group in self._joined_groups]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,6 +184,8 @@ class Membership:
         """Leave the job: with a reason the rank is lost at once. Without one it waits until the others have its sums
         and messages; or, if it has published values, until they leave.
         """
+        for group in self._joined_groups:
+            group.communicator.close(reason)
         try:
             publishes, delivered = False, True
             if self._transport is not None:
@@ -297,7 +323,10 @@ def join(control: str | None = None, job: int | None = None, token: str | None =
         JoinRefused: An argument is neither given nor in the environment, or the controller refuses the rank; other
             errors are those of `Membership`.
     """
-    membership = Membership(*seat_of_environment(control, job, token), **options).__enter__()
+    seat = seat_of_environment(control, job, token)
+    if job is None:
+        options.setdefault("groups", _groups_of_environment())
+    membership = Membership(*seat, **options).__enter__()
     atexit.register(membership.leave_at_exit)
     shorten_tracebacks()
     return membership.communicator
@@ -340,6 +369,17 @@ def seat_of_environment(
             value=variables["WEIR_JOB"],
         )
     return variables["WEIR_CONTROL"], int(variables["WEIR_JOB"]), variables["WEIR_TOKEN"]
+
+
+def _groups_of_environment() -> list[tuple[int, str]]:
+    """Return job and token of the seats in WEIR_GROUPS, by dimension. Raises JoinRefused for a malformed one."""
+    seats = []
+    for text in filter(None, os.environ.get("WEIR_GROUPS", "").split(",")):
+        job, _, token = text.partition(":")
+        if not job.isdecimal() or not token:
+            raise JoinRefused("a seat is no JOB:TOKEN", place="WEIR_GROUPS", value=job)
+        seats.append((int(job), token))
+    return seats
 
 
 def _timeout_of_environment() -> float:

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 
 from weir.cli import ranks as launching
@@ -102,6 +104,48 @@ def test_a_rank_that_fails_ends_the_others_who_are_told_why(
     assert all(str(program) in frame for frame in frames), "no frames inside the package"
 
 
+def test_a_mesh_has_a_communicator_along_each_dimension(tmp_path: Path) -> None:
+    """Groups of one rank, too; sums are NumPy's over the axis, and all jobs are one family."""
+    program = tmp_path / "grid.py"
+    program.write_text(
+        "import numpy as np, weir\n"
+        "with weir.join() as communicator:\n"
+        "    along = [group.allreduce(np.full(1000, communicator.rank, np.float32)) for group in communicator.mesh]\n"
+        "    print(*[group.rank for group in communicator.mesh], *[int(total[-1]) for total in along])\n"
+    )
+    shape = (2, 1, 2)
+    hosts = ["h4", "h2", "h1", "h9"]
+
+    async def go() -> tuple[dict[int, int], set[str]]:
+        async with launched_job(LaunchOptions(load_topology("live.yaml"), hosts, mesh=shape)) as job:
+            seating = job.live.service._seating.jobs
+            family = {number: seats.parent for number, seats in seating.items()}
+            policies = {job.live.controller.jobs[number].spec.policy.value for number in family}
+            assert family.pop(job.number) == 0
+            assert {*family.values()} == {job.number}
+            ended = await run_ranks(job.ranks, lambda _: [sys.executable, str(program)])
+            assert ended.status == 0
+            return family, policies
+
+    out = io.StringIO()
+    with redirect_stdout(out):
+        family, policies = asyncio.run(go())
+    assert (len(family), policies) == (2 + 4 + 2, {"abort"})
+    ranks = np.arange(4).reshape(shape)
+    sums = [np.broadcast_to(ranks.sum(axis, keepdims=True), shape) for axis in range(3)]
+    assert sorted(out.getvalue().splitlines()) == [
+        f"[{rank}] " + " ".join(map(str, [*at, *(total[at] for total in sums)])) for at, rank in np.ndenumerate(ranks)
+    ]
+
+
+def test_a_job_without_a_mesh_has_no_groups(fabric: Path, tmp_path: Path) -> None:
+    program = tmp_path / "grid.py"
+    program.write_text("import weir\nwith weir.join() as communicator:\n    communicator.mesh\n")
+    status, _, err = weir("launch", "--hosts", "h3,h1", "--topology", fabric, program)
+    assert status == 1
+    assert "HostError: mesh: this job has none; start it with one of two or more dimensions" in err
+
+
 def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path, tmp_path: Path) -> None:
     over = tmp_path / "over"
     program = f"""
@@ -144,6 +188,12 @@ with weir.join() as communicator:
             ["-n", "2", "--strategy", "wides", LOOP],
             'strategy "wides" is unknown, did you mean "widest"?; supported: agg',
         ),
+        (["--mesh", "2x0", LOOP], 'weir: --mesh: "2x0" is not a mesh; write 1 to 8 sizes of at least 1, like 2x2x2'),
+        (["--mesh", "a", LOOP], 'weir: --mesh: "a" is not a mesh'),
+        (["-n", "8", "--mesh", "3x3", LOOP], "weir: --mesh: 3x3 has 9 ranks, and the job 8; the sizes multiply to"),
+        (["--hosts", "h1,h2", "--mesh", "2x2", LOOP], "weir: --mesh: 2x2 has 4 ranks, and the job 2"),
+        (["--mesh", "4x4", LOOP], "16 workers on leaf-spine, which has 12 hosts; a host runs one worker"),
+        (["--mesh", "2x2", "--stripes", "2", LOOP], "weir: --stripes 2 and --mesh exclude each other"),
         (["-n", "2", "--timeout", "soon", LOOP], 'weir: --timeout: delay "soon" is not a delay; write it like 10us'),
         (["-n", "2", "--timeout", "0s", LOOP], "weir: --timeout 0: write it like 30s"),
         (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is unknown; supported: continue, wait, abort'),

@@ -13,6 +13,7 @@ import pytest
 
 from weir.tests.paths import ROOT
 from weir.tests.processes import left_with
+from weir.tests.support.commands import weir
 
 COMMAND: Final = """
 import asyncio, sys
@@ -54,3 +55,25 @@ def test_no_signal_leaves_a_torchrun_behind(
         run.communicate(timeout=300)
     assert started == ["up\n"] * (1 + restarts)
     assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "complaint"),
+    [
+        (["--mesh", "2x0"], "", 'weir: --mesh: "2x0" is not a mesh; write 1 to 8 sizes of at least 1, like 2x2x2'),
+        (["--mesh", "a"], "2x2", 'weir: --mesh: "a" is not a mesh'),
+        (["-n", "8", "--mesh", "3x3"], "", "weir: --mesh: 3x3 has 9 ranks, and the job 8; the sizes multiply to"),
+        (["--mesh", "4x4x4"], "", "64 workers on leaf-spine, which has 12 hosts; a host runs one worker"),
+        (["-n", "3"], "2x2", "weir: WEIR_MESH: 2x2 has 4 ranks, and the job 3"),
+    ],
+)
+def test_an_impossible_mesh_is_one_line(
+    words: list[str], variable: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before a fabric is made."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("weir.experiments.backends.live.live_fabric", None)
+    monkeypatch.setenv("WEIR_MESH", variable)
+    status, out, err = weir("torchrun", *words, "train.py")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert complaint in err

@@ -7,7 +7,7 @@ costs no time, and never raises: an error here would be everybody's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,6 +68,32 @@ def rejoining(train: Callable[[Progress], T], state: Mapping[str, Any], **option
 
     register()
     return train_together(train, state, **options)
+
+
+def init_device_mesh(device_type: str, mesh_shape: Sequence[int], **options: Any) -> Any:
+    """Make a DeviceMesh whose groups are registered and placed together now, as by `weir torchrun --mesh`.
+
+    All ranks call it after `init_process_group("weir")` and before a sum of all ranks. If the default group has a job
+    by then, or another back end, it does what PyTorch's function of this name does.
+
+    Args:
+        device_type: Type of the devices.
+        mesh_shape: Sizes of the mesh's dimensions, whose product is the number of ranks.
+        **options: Further options of PyTorch's function, such as `mesh_dim_names`.
+
+    Returns:
+        The DeviceMesh.
+
+    Raises:
+        InvalidPlan: The mesh is not of this number of ranks.
+        ControlRefused: A switch has no room for one of the jobs; raised at every rank, and none is registered.
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh as initialise
+
+    if dist.is_initialized() and hasattr(dist.group.WORLD, "meet_as_mesh"):
+        dist.group.WORLD.meet_as_mesh(mesh_shape)
+    return initialise(device_type, tuple(mesh_shape), **options)
 
 
 def report(**progress: Any) -> None:

@@ -196,10 +196,18 @@ class WeirProcessGroup(dist.ProcessGroup):
 
         self._failure, self._reason = failure, reason
 
-    def meet_as_mesh(self) -> None:
-        """Register the jobs of the default group and of its mesh, if the settings name one. Raises HostError."""
-        if self._settings.mesh:
-            self._sums.place = self._settings.control, *self.meeting.seat_of_mesh(self._timeout.total_seconds())
+    def meet_as_mesh(self, shape: Sequence[int] = ()) -> None:
+        """Register the jobs of the default group and of a mesh of its ranks, unless the former has one.
+
+        Args:
+            shape: Sizes of the mesh; by default those of the settings, if they name any.
+
+        Raises:
+            HostError: A mesh of another number of ranks, or one without room; raised at every rank.
+        """
+        shape = shape or self._settings.mesh
+        if shape and self._sums.place is None and not self._sums.begun:
+            self._sums.place = self._settings.control, *self.meeting.seat_of_mesh(shape, self._timeout.total_seconds())
 
     # --- properties of the group ---
 

@@ -152,6 +152,11 @@ class WeirReducer:
         """Error that has ended all sums; None while there is none."""
         return self._error
 
+    @property
+    def begun(self) -> bool:
+        """True if a sum was started: alike at all ranks that have made the same calls."""
+        return self._thread is not None
+
     def start(self, wanted: Sum | Broadcast | Sizes) -> None:
         """Queue a sum. Raises what the group has failed with."""
         with self._lock:
@@ -212,7 +217,8 @@ class WeirReducer:
             control, job, _ = self.place
             with suppress(ControlRefused), ControlClient(control) as client:  # another one's end is as good
                 client.end(job, reason)
-                self._ended.wait(_TOLD_S)
+                if self._seat is not None:  # else there is nobody to be told here
+                    self._ended.wait(_TOLD_S)
         self.fail(AllreduceAborted(reason), reason)
 
     def join(self) -> None:

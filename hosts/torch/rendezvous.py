@@ -60,18 +60,19 @@ class Rendezvous:
         """Seats of this rank in groups that are registered and not made yet, by the groups' ranks."""
         self._seat = None if world is None else world._groups.pop(tuple(ranks), None)
 
-    def seat_of_mesh(self, timeout_s: float) -> tuple[int, str]:
+    def seat_of_mesh(self, shape: Sequence[int], timeout_s: float) -> tuple[int, str]:
         """Register the default group's job with those of its mesh; return the former's number and this rank's token.
 
         Args:
+            shape: sizes of the mesh.
             timeout_s: time limit in seconds.
 
         Raises:
             InvalidPlan: the mesh is not of this many ranks.
             HostError: as `seat`.
         """
-        check_mesh(self._settings.mesh, self._size, "WEIR_MESH")
-        return self.seat(timeout_s, lambda: None, groups_of(self._settings.mesh))
+        check_mesh(shape, self._size)
+        return self.seat(timeout_s, lambda: None, groups_of(shape))
 
     def seat(self, timeout_s: float, stop: Callable[[], None], groups: Sequence[Sequence[int]] = ()) -> tuple[int, str]:
         """Return the job's number and this rank's token.

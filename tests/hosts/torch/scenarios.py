@@ -249,18 +249,19 @@ def groups(rank: int, ranks: int, store: Any) -> Any:
 
 
 def mesh(rank: int, ranks: int, store: Any) -> Any:
-    """A mesh whose jobs are registered by `init_process_group`; returns these, later jobs, and whether sums are right.
+    """A mesh whose jobs are registered before any sum, by `WEIR_MESH` or in the script.
 
-    A second mesh of the same ranks gets jobs of its own.
+    Returns these jobs, later ones, and whether sums are right. A second mesh of the same ranks gets jobs of its own.
     """
     group = begin(rank, ranks, store)
+    made = [] if os.environ.get("WEIR_MESH") else [torch_entry.init_device_mesh("cpu", (2, ranks // 2))]
     control, world, _ = group._sums.place
     with ControlClient(control) as client:
         first = {state.job: state.parent for state in client.jobs()}
         dist.barrier()
         right = []
-        for _ in range(2):
-            grid = init_device_mesh("cpu", (2, ranks // 2))
+        for number in range(2):
+            grid = made[0] if made and not number else init_device_mesh("cpu", (2, ranks // 2))
             for along in range(2):
                 mine = numbers(rank, 3000)
                 dist.all_reduce(mine, group=grid.get_group(along))

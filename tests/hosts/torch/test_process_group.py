@@ -71,8 +71,9 @@ def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 
 
-def test_the_groups_of_a_mesh_are_registered_at_once_as_one_family(ranks: Ranks) -> None:
-    assert ranks.play("mesh", 4, WEIR_MESH="2x2", WEIR_PRIORITY="3") == [[[True] * 4, True, [True] * 5]] * 4
+@pytest.mark.parametrize("mesh", ["2x2", ""])
+def test_the_groups_of_a_mesh_are_registered_at_once_as_one_family(ranks: Ranks, mesh: str) -> None:
+    assert ranks.play("mesh", 4, WEIR_MESH=mesh, WEIR_PRIORITY="3") == [[[True] * 4, True, [True] * 5]] * 4
 
 
 def test_a_lost_row_of_a_mesh_ends_the_whole_family(ranks: Ranks) -> None:
@@ -84,7 +85,7 @@ def test_a_lost_row_of_a_mesh_ends_the_whole_family(ranks: Ranks) -> None:
     ("settings", "kind", "text"),
     [
         ({"WEIR_MESH": "2x2", "WEIR_SLOTS": "1024"}, "ControlRefused", "no switch has room for the job of h1, h3"),
-        ({"WEIR_MESH": "3x3"}, "InvalidPlan", "WEIR_MESH: 3x3 has 9 ranks, and the job 4"),
+        ({"WEIR_MESH": "3x3"}, "InvalidPlan", "mesh: 3x3 has 9 ranks, and the job 4"),
     ],
 )
 def test_a_mesh_without_room_is_refused_at_the_start(

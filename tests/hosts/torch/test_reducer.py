@@ -7,10 +7,11 @@ import threading
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 
-from weir.hosts import AllreduceAborted, HostError
+from weir.hosts import AllreduceAborted, ControlClient, HostError
 
 if find_spec("torch") is None:
     pytest.skip("PyTorch is not installed (pip install 'weir-fabric[torch]')", allow_module_level=True)
@@ -106,6 +107,19 @@ def test_an_abort_during_delivery_leaves_the_sum(relay: OneSeat, sums: WeirReduc
     go_on.set()
     assert call.work.wait(timedelta(seconds=ANSWER_S))
     assert tensor.tolist() == [1.0] * 4
+
+
+def test_the_end_of_a_job_without_a_seat_here_is_not_awaited(
+    sums: WeirReducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default group of a mesh whose rows alone have summed: nobody tells this rank."""
+    ended: list[int] = []
+    monkeypatch.setattr(ControlClient, "end", lambda _, job, reason: ended.append(job))
+    monkeypatch.setattr(sums._ended, "wait", Mock(side_effect=AssertionError("waits")))
+    sums.place = "unix:/nowhere", 7, "secret"
+    sums.end("out of time")
+    assert ended == [7]
+    assert isinstance(sums.error, AllreduceAborted)
 
 
 def test_a_group_that_was_left_takes_no_more_sums(sums: WeirReducer) -> None:

@@ -144,7 +144,7 @@ async def test_switches_hold_exactly_the_plan_and_tampering_is_found(
     assert await controller.verify() == {}
     state = await controller.switches.sessions["s1"].read()
     assert {line.split()[0] for line in state.lines()} == {
-        *("node_address", "routes", "traffic_class", "policers", "hosts", "marking", "probe_sinks", "clone")
+        *("node_address", "widths", "routes", "traffic_class", "policers", "hosts", "marking", "probe_sinks", "clone")
     }
 
 

@@ -158,6 +158,20 @@ def end_int_as_a_chip_does(program: Any) -> None:
     number["primitives"].append({"op": "assign", "parameters": [field, {"type": "expression", "value": came}]})
 
 
+def send_no_done(program: Any) -> None:
+    """A result has its lanes for every child, as a chip sends it."""
+    [egress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "egress")
+    [table] = (each for each in egress["tables"] if each["name"] == "FabricEgress.pruning.prunes")
+    table["entries"].clear()
+
+
+def keep_who_wanted_the_former_round(program: Any) -> None:
+    """`gather_wanting` starts a newer round with the children that wanted the one before."""
+    [joined] = (each for each in _primitives(program, "gather_wanting", "assign") if '"?"' in json.dumps(each))
+    choice = joined[1]["value"]["value"]["left"]["value"]
+    choice["right"] = choice["left"]
+
+
 def tell_no_utilisation(program: Any) -> None:
     """Make `push_utilisation` push nothing."""
     [bytes_in_window] = _primitives(program, "push_utilisation", "assign", "FabricEgress.telemetry")
@@ -260,6 +274,8 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     take_a_later_chunk_for_the_same,
     let_an_older_round_take_the_slot,
     keep_the_children_of_the_former_round,
+    keep_who_wanted_the_former_round,
+    send_no_done,
     join_jobs_in_a_slot,
     let_any_later_round_take_the_slot,
     take_messages_from_any_port,

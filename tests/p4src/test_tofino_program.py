@@ -31,6 +31,7 @@ from weir.tests.p4src.program_mutants import (
     report_latency_in_nanoseconds,
     report_no_names,
     rewritten,
+    send_no_done,
     tell_latency_in_nanoseconds,
     tell_no_utilisation,
     wrap_no_segments,
@@ -181,6 +182,7 @@ def program_of_bmv2() -> bytes:
         let_any_later_round_take_the_slot(program)
         keep_what_does_not_fit_out(program)
         tell_latency_in_nanoseconds(program)
+        send_no_done(program)
         tell_no_utilisation(program)
         report_latency_in_nanoseconds(program)
         report_no_names(program)

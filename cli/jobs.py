@@ -101,6 +101,9 @@ def _list(
     for stripes in dict.fromkeys(tuple((stripe.job, stripe.share) for stripe in job.stripes) for job in jobs):
         if stripes:
             _console.print(_shared(stripes), soft_wrap=True)
+    for parent in dict.fromkeys(job.parent for job in jobs if job.parent):
+        groups = ", ".join(str(job.job) for job in jobs if job.parent == parent)
+        _console.print(f"groups of job {parent}, with its policy, priority and end: {groups}", soft_wrap=True)
     for job in jobs:
         if job.HasField("report"):
             _console.print(f"job {job.job}: {_progress(job.report)}", soft_wrap=True)

@@ -378,8 +378,12 @@ class ControlService:
         while len(numbers) < len(request.groups):
             numbers.setdefault(self._new_number_beside(first.job))
         default_slots = self._controller.planner.default_slots
-        specs = group_specs(request, first, list(numbers), default_slots, _new_key)
-        await self._controller.admit_together(specs, now_ns)
+        first, *groups = group_specs(request, first, list(numbers), default_slots, _new_key)
+        specs = [first, *groups]
+        try:
+            await self._controller.admit_together(specs, now_ns)
+        except ControllerError as error:
+            raise error.within(f"a job with {len(numbers)} groups, of {first.slots} slots each") from None
         admitted = [JobSeats.assign(spec) for spec in specs]
         for seats in admitted:
             seats.client, seats.parent = client_of(context.peer()), 0 if seats is admitted[0] else first.job
@@ -389,8 +393,8 @@ class ControlService:
             await self._give_up(admitted, now_ns)
             raise
         jobs = self._controller.jobs
-        answer, *groups = [registration(jobs[seats.job].plan, seats, jobs[seats.job].note) for seats in admitted]
-        answer.groups.extend(groups)
+        answer, *answers = [registration(jobs[seats.job].plan, seats, jobs[seats.job].note) for seats in admitted]
+        answer.groups.extend(answers)
         return answer
 
     def _new_number_beside(self, job: int) -> int:

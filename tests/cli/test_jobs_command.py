@@ -231,3 +231,12 @@ async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
         assert (
             f"jobs {a}, {c}: {41 / 21:.2f} times as fast in turns on the same devices, a step of each in 21 ms" in shown
         )
+
+
+async def test_a_family_is_listed_in_one_line() -> None:
+    async with rig() as service:
+        first = await service.register(workers=["h1", "h2"], server="h3")
+        groups = [await service.register(workers=[host], server="h3", parent=first.job) for host in ("h1", "h2")]
+        listed = await weir(service)
+        numbers = ", ".join(str(group.job) for group in groups)
+        assert f"groups of job {first.job}, with its policy, priority and end: {numbers}\n" in listed

@@ -183,7 +183,7 @@ async def test_a_family_is_admitted_as_a_whole_or_not_at_all(service: ServiceRig
     assert all(switch.slots == 2 * slots for switch in FABRIC.switches)
     code, details = await refusal(service.register(workers=WORKERS, groups=mesh((2, 2)) * 2, slots=slots))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert details.startswith("no switch has room for the job of ")
+    assert details.startswith("a job with 8 groups, of 512 slots each: no switch has room for the job of ")
     assert service.controller.jobs == {}
     assert set(service.controller.planner.memory.free_slots.values()) == {2 * slots}
     assert await service.service._runner.call(lambda _: service.controller.verify()) == {}

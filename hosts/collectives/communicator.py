@@ -483,12 +483,17 @@ class Communicator:
         root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
         plain = _plain(values, name)
-        words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
+        is_root = root == self.rank
+        words = words_of(values) if is_root else np.zeros(-(-values.nbytes // 4), np.int32)
         call = self._call("broadcast", name, values, dtype, root=root)
-        adds = np.full(-(-len(words) // self._driver.lanes), root == self.rank)
-        signature = _signature(call)
         tensor = self._tensor(
-            words, name=name, weight=int(root == self.rank), signature=signature, alone=True, adds=adds
+            words,
+            name=name,
+            weight=int(is_root),
+            signature=_signature(call),
+            alone=True,
+            adds=np.full(-(-len(words) // self._driver.lanes), is_root),
+            wanted=() if is_root else None,
         )
 
         def finish(reduced: Reduced) -> Any:
@@ -496,7 +501,7 @@ class Communicator:
                 raise WorkerMissing(
                     f"rank {root} was lost before everyone had all of its array", place=f"tensor {name!r}", value=root
                 )
-            return restore(array_of(reduced.values, plain, values.shape))
+            return restore(array_of(words if is_root else reduced.values, plain, values.shape))
 
         return self._start(call, tensor, finish)
 
@@ -583,11 +588,10 @@ class Communicator:
         gathering = Gathering(self.size, len(words), self._driver.lanes)
         call = self._call("all_gather", name, values, dtype)
         contribution = gathering.contribution(self.rank, words)
-        adds = gathering.chunks_of(self.rank)
-        tensor = self._tensor(contribution, name=name, signature=_signature(call), alone=True, adds=adds)
+        tensor = self._tensor(contribution, name=name, signature=_signature(call), **gathering.part_of(self.rank))
 
         def finish(reduced: Reduced) -> Any:
-            parts, pieces = gathering.parts(reduced.values)
+            parts, pieces = gathering.parts(reduced.values, self.rank, words)
             present: NDArray[np.bool_] = np.all(pieces, axis=1)
             return result(restore(array_of(parts, plain, (self.size, *shape))), present)
 

@@ -219,7 +219,7 @@ class _OneCall:
         gathering = Gathering(self.call.workers, len(words), self.call.lanes)
 
         def finish(reduced: Reduced) -> NDArray[Any]:
-            parts, pieces = gathering.parts(reduced.values)
+            parts, pieces = gathering.parts(reduced.values, self.call.rank, words)
             there = np.flatnonzero(pieces.all(axis=1))
             codes = [array_of(parts[rank], code.dtype, code.shape) for rank in there]
             total = self.codec.merge(codes, context)
@@ -227,8 +227,8 @@ class _OneCall:
                 total /= np.float32(max(len(codes), 1))
             return self._result(total, code, context)
 
-        contribution, adds = gathering.contribution(self.call.rank, words), gathering.chunks_of(self.call.rank)
-        return Started(self.call.tensor(contribution, alone=True, adds=adds), finish)
+        contribution = gathering.contribution(self.call.rank, words)
+        return Started(self.call.tensor(contribution, **gathering.part_of(self.call.rank)), finish)
 
     def _result(self, total: Float32Array, sent: NDArray[Any], context: Context) -> NDArray[Any]:
         """Return the result in the array's type and shape, after the codec has noted what it sent."""

@@ -5,6 +5,10 @@ never crosses chunks, so its presence in the sum says whether the worker's words
 was lost half-way is missed by the piece. Pieces lie by rank, as many to a chunk as fit::
 
     chunk 0: │ rank 0: words … 1 │ rank 1: words … 1 │ …  chunk 1: │ …
+
+Longer parts, of a chunk for each piece, lie in turns of a few pieces of each rank. A worker has its own words and needs
+no sums of chunks that hold nothing else; by turns, all workers' links are idle for these at all times alike, and no
+worker's for one long time.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
-from ..array_types import BoolArray
+from ..array_types import BoolArray, IntArray
 from ..numerics.datatypes import DataType
 from ..numerics.quantization import Int32Array
+
+_TURN: Final = 8
+"""Pieces of one rank in a row: few, compared with a window of rounds."""
 
 
 def words_of(array: NDArray[Any]) -> Int32Array:
@@ -71,10 +79,23 @@ class Gathering:
     def chunks_of(self, rank: int) -> BoolArray:
         """Return a mask (chunks,) of the chunks with a piece of this worker."""
         mask = np.zeros(self.chunks, np.bool_)
-        if self.pieces:
-            first = rank * self.pieces
-            mask[first // self.pieces_per_chunk : (first + self.pieces - 1) // self.pieces_per_chunk + 1] = True
+        mask[self._places(rank) // self.pieces_per_chunk] = True
         return mask
+
+    def _places(self, rank: IntArray | int) -> IntArray:
+        """Return the places of a worker's pieces among all, (pieces,), or of the workers' (n, 1), (n, pieces)."""
+        pieces = np.arange(self.pieces)
+        before = pieces // _TURN * _TURN
+        places: IntArray = before * self.ranks + rank * np.minimum(_TURN, self.pieces - before) + pieces - before
+        return places
+
+    def part_of(self, rank: int) -> dict[str, Any]:
+        """Return the options of the `Tensor` by which this worker takes part: what it adds, and which sums it needs."""
+        each, total = self.pieces_per_chunk, np.arange(self.ranks * self.pieces)
+        count = partial(np.bincount, minlength=self.chunks)
+        needed = count(total // each) > count(self._places(rank) // each)
+        bounds = np.flatnonzero(np.diff(needed, prepend=False, append=False)) * self.lanes
+        return {"alone": True, "adds": self.chunks_of(rank), "wanted": bounds.reshape(-1, 2).tolist()}
 
     def contribution(self, rank: int, words: Int32Array) -> Int32Array:
         """Return a worker's contribution with its part, int32 (chunks, lanes)."""
@@ -85,20 +106,37 @@ class Gathering:
         padded = np.zeros(self.pieces * self.piece_words, np.int32)
         padded[: self.words] = words
         pieces[:, :-1] = padded.reshape(self.pieces, self.piece_words)
-        at = rank * self.pieces + np.arange(self.pieces)
+        at = self._places(rank)
         columns = at % self.pieces_per_chunk * width
         lanes[(at // self.pieces_per_chunk)[:, None], columns[:, None] + np.arange(width)] = pieces
         return lanes
 
-    def parts(self, lanes: Int32Array) -> tuple[Int32Array, NDArray[np.bool_]]:
-        """Return the words (ranks, pieces · piece_words) of a sum, and which pieces are there (ranks, pieces)."""
-        width = self.piece_words + 1
-        pieces = lanes[:, : self.pieces_per_chunk * width].reshape(-1, width)[: self.ranks * self.pieces]
-        words = np.ascontiguousarray(pieces[:, :-1]).reshape(self.ranks, self.pieces * self.piece_words)
-        return words, (pieces[:, -1] == 1).reshape(self.ranks, self.pieces)
+    def parts(self, lanes: Int32Array, rank: int, own: Int32Array) -> tuple[Int32Array, NDArray[np.bool_]]:
+        """Return all workers' words, and which pieces are there.
 
-    def numbers(self, lanes: Int32Array, kind: DataType, size: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Return the workers' numbers (ranks, size) in a sum, in the storage of `kind`, and which of them are there."""
-        words, present = self.parts(lanes)
+        Args:
+            lanes: Sum, int32 (chunks, lanes), as the worker `rank` has it.
+            rank: Rank of this worker.
+            own: Words of this worker, int32 (words,).
+
+        Returns:
+            Words (ranks, pieces · piece_words), and a mask of the pieces (ranks, pieces).
+        """
+        width = self.piece_words + 1
+        pieces = lanes[:, : self.pieces_per_chunk * width].reshape(-1, width)
+        places = self._places(np.arange(self.ranks)[:, None])
+        words = pieces[:, :-1][places].reshape(self.ranks, self.pieces * self.piece_words)
+        present = pieces[:, -1][places] == 1
+        words[rank, : self.words], present[rank] = own, True
+        return words, present
+
+    def numbers(
+        self, lanes: Int32Array, rank: int, own: Int32Array, kind: DataType, size: int
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return the workers' numbers (ranks, size) in a sum, in the storage of `kind`, and which of them are there.
+
+        The first three arguments are those of `parts`.
+        """
+        words, present = self.parts(lanes, rank, own)
         per_piece = self.piece_words * 4 // kind.storage.itemsize
         return words.view(kind.storage)[:, :size], np.repeat(present, per_piece, axis=1)[:, :size]

@@ -199,8 +199,8 @@ def gathered(call: OperationCall, combine: Combine) -> Started:
     gathering = Gathering(call.workers, len(words), call.lanes)
 
     def finish(reduced: Reduced) -> NDArray[Any]:
-        parts, there = gathering.numbers(reduced.values, kind, numbers.size)
+        parts, there = gathering.numbers(reduced.values, call.rank, words, kind, numbers.size)
         return combine(parts, there, kind).reshape(numbers.shape)
 
-    contribution, adds = gathering.contribution(call.rank, words), gathering.chunks_of(call.rank)
-    return Started(call.tensor(contribution, alone=True, adds=adds), finish)
+    contribution = gathering.contribution(call.rank, words)
+    return Started(call.tensor(contribution, **gathering.part_of(call.rank)), finish)

@@ -81,15 +81,26 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
 WINDOW = 8
 """Rounds in flight of the job, and so scale rounds of a tensor of as many chunks or more."""
 ALL = (0, 1, 2, 3)
-MEASURED: dict[str, tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, ...], int, tuple[int, ...]]] = {
-    "allreduce": (lambda member, array: member.allreduce_async(array), ALL, 1, ALL),
-    "reduce": (lambda member, array: member.reduce_async(array, 2), ALL, 1, (2,)),
-    "scatter": (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), ALL, 1, ()),
-    "broadcast": (lambda member, array: member.broadcast_async(array, 1), (1,), 1, ALL),
-    "gather": (lambda member, array: member.all_gather_async(array), ALL, WORKERS, ALL),
+Collective = tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, ...], int, Callable[[set[int]], float]]
+MEASURED: dict[str, Collective] = {
+    "allreduce": (lambda member, array: member.allreduce_async(array), ALL, 1, lambda below: 1),
+    "reduce": (lambda member, array: member.reduce_async(array, 2), ALL, 1, lambda below: 2 in below),
+    "scatter": (
+        lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)),
+        ALL,
+        1,
+        lambda below: len(below) / WORKERS,
+    ),
+    "broadcast": (lambda member, array: member.broadcast_async(array, 1), (1,), 1, lambda below: below != {1}),
+    "gather": (
+        lambda member, array: member.all_gather_async(array),
+        ALL,
+        WORKERS,
+        lambda below: 1 if len(below) > 1 else 1 - 1 / WORKERS,
+    ),
 }
-"""Collectives, with the ranks that send their array up once, the number of arrays in a result, and the ranks that get
-all of it; without any, each gets its part.
+"""Collectives, with the ranks that send their array up once, the number of arrays in a result, and the part of it that
+one of the ranks below a link needs.
 """
 
 
@@ -109,7 +120,7 @@ def test_bytes_on_every_link_are_those_of_the_guide(name: str, target: Target, t
 
     Where switches do not take PRESENT in messages as long, all add lanes; where they send no DONE, all get lanes.
     """
-    call, adding, arrays, wanting = MEASURED[name]
+    call, adding, arrays, needed = MEASURED[name]
     job = FabricJob(loss=0.0, seed=1, tree=tree, target=target)
     members = [Communicator(driver) for driver in job.drivers]
     chunks = 10 * WORKERS
@@ -126,7 +137,7 @@ def test_bytes_on_every_link_are_those_of_the_guide(name: str, target: Target, t
             adding_below = len(set(adding) & below)
             up = chunks * (adding_below if arrays > 1 else min(adding_below, 1))
         if target.prunes:
-            down = rounds * bool(set(wanting) & below) if wanting else rounds * len(below) // WORKERS
+            down = round(rounds * needed(below))
         expected = [scales + sums * large + (rounds - sums) * small for sums in (up, down)]
         assert (link, list(job.bytes_on(*link))) == (link, expected)
 

@@ -1,6 +1,7 @@
 """Process group that `init_process_group("weir")` makes, and that torchft reconfigures.
 
-Sums and broadcasts of large tensors go through the switches; every other call is the same call of an inner Gloo group.
+Sums, broadcasts and gathers of large tensors go through the switches; every other call is the same call of an inner
+Gloo group.
 Each method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held,
 for which Gloo's threads wait.
 """
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any, Final, Unpack
 
 import torch
@@ -28,7 +30,7 @@ from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTenso
 from .call_log import GroupCallLog, counts_refusals, described
 from .contiguous import CopiedWork, contiguous_words, plain
 from .layers import inner_ends, sizes_of_shards, watch_modules
-from .reducer import TYPES, Broadcast, Sizes, Sum, WeirReducer
+from .reducer import TYPES, Broadcast, Gather, Sizes, Sum, WeirReducer
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
@@ -45,10 +47,13 @@ _AVG: Final = dist.ReduceOp.AVG
 _WORDS: Final = {"sum": "SUM", "mean": "AVG"}
 """PyTorch's words for operations."""
 
-BROADCAST_RANKS: Final = 3
-BROADCAST_BYTES = 1 << 20
-"""Sizes of a group and of a tensor from which broadcasts go through the switches. Gloo's source sends a tensor
-⌈log₂ n⌉ times; here every rank sends and receives it once. Smaller ones are faster over Gloo, with fewer processes.
+COPY_RANKS: Final = 3
+COPY_BYTES = 1 << 20
+"""Sizes of a group and of a result from which broadcasts and all_gathers go through the switches.
+
+Gloo's source of a broadcast sends a tensor ⌈log₂ n⌉ times, and its ring of an all_gather sends n − 1 parts over each
+rank's link. Here a rank sends its numbers once. Two ranks send as much over Gloo. Smaller results are faster over Gloo,
+with fewer processes.
 """
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
@@ -178,7 +183,14 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._calls = log = GroupCallLog(
             dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
         )
-        self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.poll)
+        rank, size = self._rank, self._size
+
+        def connect() -> Any:
+            """Connect the ranks by Gloo once more, on another thread than the script's."""
+            own_store = store.clone() if hasattr(store, "clone") else store
+            return dist.ProcessGroupGloo(dist.PrefixStore("queued/", own_store), rank, size, timeout=timeout)
+
+        self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.poll, connect)
 
         def failure() -> Exception | None:
             """Return the error for threads that wait on this set of Gloo connections."""
@@ -364,7 +376,14 @@ class WeirProcessGroup(dist.ProcessGroup):
         if hasattr(opts, "rootRank") and self._goes_through(parts, op := _op_of(opts)):
             root = opts.rootRank == self._rank
             return self._start(
-                "reduce", parts, op, opts.timeout, _ends(parts), lambda flat: _put(flat, parts if root else ()), parts
+                "reduce",
+                parts,
+                op,
+                opts.timeout,
+                _ends(parts),
+                lambda flat: _put(flat, parts if root else ()),
+                parts,
+                wanted=None if root else (),
             )
         return self._pass_on("reduce", *((tensors, opts, *rest) if opts is not None else (tensors,)))
 
@@ -410,14 +429,16 @@ class WeirProcessGroup(dist.ProcessGroup):
                     f"{output.numel()}; give one as large"
                 )
             before = sum(part.numel() for part in parts[: self._rank])
+            end = before + output.numel()
             return self._start(
                 "reduce_scatter",
                 parts,
                 op,
                 opts.timeout,
                 _ends(parts),
-                lambda flat: _put(flat[before : before + output.numel()], [output]),
+                lambda flat: _put(flat[before:end], [output]),
                 outputs,
+                wanted=[(before, end)],
             )
         return self._pass_on(
             "reduce_scatter", *((outputs, sources, opts, *rest) if opts is not None else (outputs, sources))
@@ -449,15 +470,18 @@ class WeirProcessGroup(dist.ProcessGroup):
             parts = list(sources[0].view(self._size, -1).split(shards, dim=1))
             sizes = [part.numel() for part in parts]
 
+        starts = accumulate((self._size * shard for shard in shards[:-1]), initial=0)
+        places = [(start + self._rank * shard, shard) for start, shard in zip(starts, shards, strict=True)]
+        runs = [(first, first + shard) for first, shard in places]
+
         def deliver(flat: torch.Tensor) -> None:
-            apart = flat.split([self._size * shard for shard in shards])
-            own = [part.view(self._size, shard)[self._rank] for part, shard in zip(apart, shards, strict=True)]
+            own = [flat[first:end] for first, end in runs]
             if layers:
                 own = [torch.cat(own)]
             for output, part in zip(outputs, own, strict=True):
                 _put(part, [output])
 
-        return self._start("reduce_scatter", parts, op, limit, inner_ends(sizes), deliver, list(outputs))
+        return self._start("reduce_scatter", parts, op, limit, inner_ends(sizes), deliver, list(outputs), wanted=runs)
 
     def _goes_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
         """Return whether the switches sum these tensors; the same at all ranks, whose calls have the same sizes and
@@ -494,7 +518,11 @@ class WeirProcessGroup(dist.ProcessGroup):
         results: Sequence[torch.Tensor],
         of_mean: bool = False,
         key: str = "",
+        wanted: Sequence[tuple[int, int]] | None = None,
     ) -> FabricWork:
+        """Queue a sum. `deliver` reads the wanted runs of elements of the flat sum, each as first and end; None:
+        all.
+        """
         count = sum(part.numel() for part in parts)
         with record_function(f"weir:{name}"):
             self.carried[f"fabric {name}"] += 1
@@ -505,7 +533,9 @@ class WeirProcessGroup(dist.ProcessGroup):
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             staged = Staged.of(parts)
             refused = self._calls.refused
-            self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key, refused))
+            self._sums.start(
+                Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, wanted, key, refused)
+            )
         return work
 
     # --- copies ---
@@ -530,11 +560,76 @@ class WeirProcessGroup(dist.ProcessGroup):
     def _copies_through(self, tensor: torch.Tensor) -> bool:
         """Return whether the switches copy this tensor; the same at all ranks, whose tensors have the same sizes."""
         return (
-            self._size >= BROADCAST_RANKS
+            self._size >= COPY_RANKS
             and tensor.layout == torch.strided
             and tensor.device.type in DEVICES
-            and tensor.numel() * tensor.element_size() >= BROADCAST_BYTES
+            and tensor.numel() * tensor.element_size() >= COPY_BYTES
         )
+
+    @counts_refusals
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Any:
+        """Copy each rank's tensor to all, bit by bit. Arguments are lists of one: a list of n tensors, and a tensor."""
+        if isinstance(outputs, list) and len(outputs) == 1:
+            sources, results = _listed(inputs), [_listed(outputs[0])]
+            if len(results[0]) == self._size and self._gathers_through(sources, results):
+                return self._gather(sources, results, opts)
+        return self._pass_on("allgather", *((outputs, inputs, opts, *rest) if opts is not None else (outputs, inputs)))
+
+    @counts_refusals
+    def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        """Copy each rank's tensor into one, (n · k, …), of all ranks, bit by bit."""
+        output, source = plain(output), plain(source)
+        if self._gathers_through([source], [[output]]):
+            return self._gather([source], [[output]], opts)
+        return self._pass_on("all_gather_single", output, source, *(() if opts is None else (opts,)))
+
+    _allgather_base = all_gather_single
+
+    @counts_refusals
+    def all_gather_single_coalesced(self, outputs: Any, sources: Any, opts: Any = None) -> Any:
+        """Gather several tensors in one message. Arguments are lists of those of `all_gather_single`."""
+        outputs, sources = _listed(outputs), _listed(sources)
+        if self._gathers_through(sources, results := [[output] for output in outputs]):
+            return self._gather(sources, results, opts)
+        return self._pass_on("all_gather_single_coalesced", outputs, sources, *(() if opts is None else (opts,)))
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def _gathers_through(self, sources: Sequence[torch.Tensor], results: Sequence[Sequence[torch.Tensor]]) -> bool:
+        """Return whether the switches may copy these tensors; the same at all ranks, whose tensors have the same sizes
+        and types.
+        """
+        if self._size < COPY_RANKS or len(sources) != len(results):
+            return False
+        pairs = [(source, result) for source, each in zip(sources, results, strict=True) for result in each]
+        return sum(result.nbytes for _, result in pairs) >= COPY_BYTES and all(
+            tensor.layout == torch.strided
+            and tensor.device.type in DEVICES
+            and tensor.device == sources[0].device
+            and tensor.dtype == source.dtype
+            and result.numel() * len(each) == source.numel() * self._size
+            for source, each in zip(sources, results, strict=True)
+            for result in each
+            for tensor in (source, result)
+        )
+
+    def _gather(
+        self, sources: Sequence[torch.Tensor], results: Sequence[Sequence[torch.Tensor]], opts: Any
+    ) -> FabricWork:
+        """Queue a gather. Its path, which the job's plan decides, is found in the order of the sums."""
+        with record_function("weir:all_gather"):
+            what = f"all_gather of {sum(source.numel() for source in sources)} {sources[0].dtype}"
+            work = FabricWork([result for each in results for result in each], what, raises=self._raises)
+            self._calls.note("queued all_gather", f"{what} through the switches if they copy", work)
+            limit = getattr(opts, "timeout", timedelta(0))
+            seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
+
+            def count(path: str) -> None:
+                self.carried[f"{path} all_gather"] += 1
+
+            staged, refused = Staged.of(sources), self._calls.refused
+            self._sums.start(Gather(work, sources, results, count, seconds, staged, refused))
+        return work
 
     # --- batch sizes ---
 
@@ -592,11 +687,11 @@ class WeirProcessGroup(dist.ProcessGroup):
         if not self._said:
             self._said = True
             _log.info(
-                "rank %d: %s goes over Gloo, as does all but sums of %d or more and broadcasts of %d or more bytes",
+                "rank %d: %s goes over Gloo, as does all but sums of %d bytes or more and copies of %d or more",
                 self._rank,
                 name,
                 self._settings.min_bytes,
-                BROADCAST_BYTES,
+                COPY_BYTES,
             )
         dense, copies = contiguous_words(words)
         inner = getattr(self._inner, name)(*dense, **named)
@@ -625,10 +720,7 @@ def _passing(name: str) -> Callable[..., Any]:
 
 
 for _name, _same in {
-    "all_gather_single": "_allgather_base",
-    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
     "all_to_all_single": "alltoall_base",
-    "allgather": None,
     "allgather_coalesced": None,
     "alltoall": None,
     "barrier": None,

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -36,6 +39,9 @@ TYPES: Final = {
 _WORD_BYTES: Final = 4
 """Bytes of a lane, by which tensors of any type are copied."""
 
+_ALIGNMENT: Final = 16
+"""Bytes of the largest type: each tensor of a gather begins at a multiple of it."""
+
 _TOLD_S: Final = 5.0
 """Seconds within which the controller's notice of a job's end reaches its hosts."""
 
@@ -57,6 +63,10 @@ class Sum:
     timeout_s: float
     staged: Staged | None
     """Access to the parts and the result's memory; None for the CPU's memory."""
+    wanted: Sequence[tuple[int, int]] | None = None
+    """Runs of elements of the flat sum, each as first and end, that `deliver` reads; None: all. The others are
+    undefined.
+    """
     key: str = ""
     """Name of the array for operations that keep something from one call of a name to the next."""
     refused: int = 0
@@ -82,6 +92,49 @@ class Broadcast:
     """Access to the tensor's memory; None for the CPU's."""
     refused: int = 0
     """Number of this rank's calls that were refused before."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Each rank's tensors to be copied to all.
+
+    They are copied as rows of bytes, one for each rank, each with all of its tensors.
+    """
+
+    work: FabricWork
+    sources: Sequence[torch.Tensor]
+    """This rank's tensors, of any types and layouts."""
+    results: Sequence[Sequence[torch.Tensor]]
+    """Per source, the places of all ranks' copies: one tensor for each rank, or one with all, in the order of ranks."""
+    count: Callable[[str], object]
+    """Called with the path that the copies take, "fabric" or "gloo"."""
+    timeout_s: float
+    staged: Staged | None
+    """Access to the tensors' memory; None for the CPU's."""
+    refused: int = 0
+    """Number of this rank's calls that were refused before."""
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Bytes of a row up to the end of each source, all multiples of `_ALIGNMENT`."""
+        return list(accumulate(-(-part.nbytes // _ALIGNMENT) * _ALIGNMENT for part in self.sources))
+
+    def pieces(self, rows: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the part of rows of bytes (ranks, row) that each source has, in its type: (ranks, its elements)."""
+        for source, start in zip(self.sources, [0, *self.ends], strict=False):
+            yield rows[:, start : start + source.nbytes].view(source.dtype)
+
+    def put(self, row: torch.Tensor) -> None:
+        """Copy the sources into a row of bytes (1, row)."""
+        for source, piece in zip(self.sources, self.pieces(row), strict=True):
+            piece.view(source.shape).copy_(source, non_blocking=True)
+
+    def deliver(self, rows: torch.Tensor) -> None:
+        """Copy all rows of bytes (ranks, row) into the results."""
+        for results, piece in zip(self.results, self.pieces(rows), strict=True):
+            parts = [piece.reshape(results[0].shape)] if len(results) == 1 else piece
+            for result, part in zip(results, parts, strict=True):
+                result.copy_(part.view(result.shape), non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +172,7 @@ class WeirReducer:
         settings: Settings,
         failed: Callable[[Exception], None],
         poll_error: Callable[[], Exception | None],
+        connect: Callable[[], Any],
     ) -> None:
         """Prepare the sums of a group.
 
@@ -127,18 +181,24 @@ class WeirReducer:
             settings: the rank's settings.
             failed: called once, on any thread, with the error that ends all sums.
             poll_error: returns such an error, if there is one, while sums wait.
+            connect: connects this group's ranks by Gloo, all in the same call, for gathers in fabrics without PRESENT.
         """
         self._meeting = meeting
         self._settings = settings
         self._failed = failed
         self._poll_error = poll_error
-        self._queue: queue.SimpleQueue[Sum | Broadcast | Sizes | Progress | None] = queue.SimpleQueue()
+        self._connect = connect
+        self._gloo: Any = None
+        """Gloo's connections for gathers. Its calls are matched by their order, which is that of the sums here."""
+        self._queue: queue.SimpleQueue[Sum | Broadcast | Gather | Sizes | Progress | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._waiting: set[FabricWork] = set()
         self._error: Exception | None = None
         self._relay: Relay | None = None
         self._seat: int | None = None
+        self._presents: Future[bool] = Future()
+        """True if the fabric takes PRESENT in the job's rounds: the same at all ranks, once the job has begun."""
         self.place: tuple[str, int, str] | None = None
         """Address of the control service, job, and token of this rank's seat; None before the first sum."""
         self._ended = threading.Event()
@@ -157,7 +217,7 @@ class WeirReducer:
         """True if a sum was started: alike at all ranks that have made the same calls."""
         return self._thread is not None
 
-    def start(self, wanted: Sum | Broadcast | Sizes) -> None:
+    def start(self, wanted: Sum | Broadcast | Gather | Sizes) -> None:
         """Queue a sum. Raises what the group has failed with."""
         with self._lock:
             if self._error is not None:
@@ -257,6 +317,8 @@ class WeirReducer:
                     self._sum(wanted)
                 elif isinstance(wanted, Broadcast):
                     self._broadcast(wanted)
+                elif isinstance(wanted, Gather):
+                    self._gather(wanted)
                 elif isinstance(wanted, Sizes):
                     self._balance(wanted)
                 elif self._seat is not None and self._relay is not None:
@@ -297,6 +359,7 @@ class WeirReducer:
             rescale=wanted.of_mean,
             nonfinite="poison",
             cuts=list(wanted.cuts),
+            wanted=wanted.wanted,
             name=wanted.key or f"{wanted.work.description}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
             refused=wanted.refused,
@@ -333,6 +396,58 @@ class WeirReducer:
             refused=wanted.refused,
         )
 
+    def _gather(self, wanted: Gather) -> None:
+        """Copy tensors through the switches, or over Gloo if the fabric takes no PRESENT: then each rank would send
+        zeros for all others.
+        """
+        seat = self._seated(wanted.timeout_s)
+        through_switches = self._wait_begun()
+        wanted.count("fabric" if through_switches else "gloo")
+        relay, meeting = self._relay, self._meeting
+        assert relay is not None
+        row = wanted.ends[-1]
+        block = relay.acquire_block(meeting.size * row)
+        flat = torch.frombuffer(block.memory, dtype=torch.uint8, count=meeting.size * row)
+        rows = flat.view(meeting.size, row)
+        own = rows[meeting.rank : meeting.rank + 1]
+        with torch.no_grad(), _copying(wanted.staged, block, flat):
+            wanted.put(own)
+        self._count += 1
+
+        def deliver() -> None:
+            inference = torch.inference_mode(wanted.results[0][0].is_inference())
+            with inference, torch.no_grad(), _copying(wanted.staged, block, flat):
+                wanted.deliver(rows)
+
+        def told(error: Exception | None) -> None:
+            completers.run(lambda: self._settle(wanted.work, block, deliver, error))
+
+        if not through_switches:
+            if self._gloo is None:
+                self._gloo = self._connect()
+            call = self._gloo._allgather_base(flat, own.view(-1))
+            call.get_future().add_done_callback(lambda future: told(_error_of(future)))
+            return
+        relay.sum(
+            seat,
+            block,
+            told,
+            count=row // _WORD_BYTES,
+            dtype=INT32.name,
+            op="all_gather",
+            name=f"{wanted.work.description}, sum {self._count} of the group",
+            timeout_s=wanted.timeout_s,
+            refused=wanted.refused,
+        )
+
+    def _wait_begun(self) -> bool:
+        """Wait until the job has begun; return whether the fabric takes PRESENT in its rounds."""
+        while True:
+            with suppress(TimeoutError):
+                return self._presents.result(LOOK_S)
+            if (error := self._error or self._poll_error()) is not None:
+                raise error
+
     def _balance(self, wanted: Sizes) -> None:
         seat = self._seated(wanted.timeout_s)
         assert self._relay is not None
@@ -360,7 +475,7 @@ class WeirReducer:
         )
 
     def _settle(
-        self, work: FabricWork, block: SharedBlock, deliver: Callable[[], object], error: HostError | None
+        self, work: FabricWork, block: SharedBlock, deliver: Callable[[], object], error: Exception | None
     ) -> None:
         if error is not None:
             self.fail(error, f"{type(error).__name__}: {error}")  # which tells whoever waits
@@ -395,6 +510,7 @@ class WeirReducer:
             self._relay = relay()
             seat = self._relay.open_seat(
                 self._over,
+                self._presents.set_result,
                 control=self._settings.control,
                 job=job,
                 token=token,
@@ -421,6 +537,15 @@ class WeirReducer:
     def _over(self, error: HostError | None) -> None:
         error = error or AllreduceAborted("the job is over")
         completers.run(lambda: self.fail(error, ""))
+
+
+def _error_of(future: Any) -> Exception | None:
+    """Return the error of a complete future of Gloo's; None if it has none."""
+    try:
+        future.value()
+    except RuntimeError as error:
+        return error
+    return None
 
 
 def _copying(staged: Staged | None, block: SharedBlock, flat: torch.Tensor) -> AbstractContextManager[None]:

@@ -11,11 +11,15 @@ are JSON, numbers are in blocks of shared memory::
     ▶ {"do": "take_turn", "seat": 1, "call": 10, "device": ""}         answered when the turn begins
     ▶ {"do": "release_turn", "seat": 1}
     ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
+    ◀ {"begun": 1, "presents": true}                                   all ranks have joined
     ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
 
 Sums and balances have `refused`, the number of this rank's calls that were refused before, which is in their
-signatures. If the training process disappears, all seats are given up at once instead of after their leases. The relay
-ends when its seats are left.
+signatures. A sum's `wanted` are the runs of elements, each as first and end, that this rank needs; only these are in
+the block afterwards. The block of an all_gather has `count` words for each rank, one rank's after the other's.
+
+If the training process disappears, all seats are given up at once instead of after their leases. The relay ends when
+its seats are left.
 """
 
 from __future__ import annotations
@@ -52,6 +56,9 @@ _BIND_S: Final = 15.0
 """Longest time in seconds that a job about to end may still occupy the host's address."""
 _LOOK_S: Final = 0.1
 """Seconds between two checks whether an idle seat has ended."""
+
+_COPIES: Final = ("broadcast", "all_gather")
+"""Operations that copy bits."""
 
 SendAnswer = Callable[[dict[str, Any]], None]
 
@@ -170,6 +177,7 @@ class RelaySeat:
     def _run(self) -> None:
         try:
             with self._membership, self._clients:
+                self._send({"begun": self._number, "presents": self._membership.worker.core.plan.presents})
                 finisher = threading.Thread(target=self._finish, name=f"sums of seat {self._number}")
                 finisher.start()
                 try:
@@ -202,7 +210,7 @@ class RelaySeat:
             if command["do"] == "balance":
                 self._balance(command)
                 continue
-            if command["op"] not in ("sum", "mean", "broadcast"):
+            if command["op"] not in ("sum", "mean", *_COPIES):
                 self._combine(command)
                 continue
             try:
@@ -214,15 +222,18 @@ class RelaySeat:
             self._started.put((command, handle))
 
     def _begin(self, command: dict[str, Any]) -> Handle:
-        """Start a sum, whose numbers are delivered as soon as they are complete, or a broadcast, whose `wait` returns
+        """Start a sum, whose numbers are delivered as soon as they are complete, or a copy, whose `wait` returns
         them.
         """
         communicator, numbers = self._membership.communicator, self._numbers(command)
         if command["op"] == "broadcast":
             return communicator.broadcast_async(numbers, command["root"], name=command["name"])
+        if command["op"] == "all_gather":
+            return communicator.all_gather_async(numbers[communicator.rank], name=command["name"])
         return communicator.reduced_async(
             numbers,
             partial(self._deliver, command),
+            wanted=command["wanted"],
             op=command["op"],
             name=command["name"],
             dtype=command["dtype"],
@@ -274,7 +285,7 @@ class RelaySeat:
             command, handle = started
             try:
                 result = handle.wait(command["timeout_s"])
-                if command["op"] == "broadcast":
+                if command["op"] in _COPIES:
                     self._numbers(command)[:] = result
             except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 self._failed(command, error)
@@ -282,17 +293,24 @@ class RelaySeat:
                 self._send({"done": command["call"]})
 
     def _deliver(self, command: dict[str, Any], reduced: Reduced) -> None:
-        """Put the sum where the worker's own numbers were."""
+        """Put the wanted runs of the sum where the worker's own numbers were."""
         values = reduced.values
         if command["op"] == "mean":
             reduced.check_weights()
         elif command["rescale"]:
             values = reduced.as_of_all(self._membership.communicator.size)
-        self._numbers(command)[:] = values
+        wanted = command["wanted"]
+        for first, end in [(0, command["count"])] if wanted is None else wanted:
+            self._numbers(command)[first:end] = values[first:end]
 
     def _numbers(self, command: dict[str, Any]) -> Any:
+        """Return a call's numbers in its block: (count,), or (ranks, count) of an all_gather."""
         storage = data_type(command["dtype"]).storage
-        return np.frombuffer(self._blocks[command["block"]], storage, command["count"])
+        block, count = self._blocks[command["block"]], command["count"]
+        if command["op"] != "all_gather":
+            return np.frombuffer(block, storage, count)
+        ranks = self._membership.communicator.size
+        return np.frombuffer(block, storage, ranks * count).reshape(ranks, count)
 
     def _failed(self, command: dict[str, Any], error: Exception) -> None:
         self._send({"failed": command["call"], "kind": type(error).__name__, "text": str(error)})

@@ -58,6 +58,8 @@ class Relay:
         self._calls: dict[int, tuple[int, Callback]] = {}
         """Unanswered calls: the seat, and the callback."""
         self._seats: dict[int, Callback] = {}
+        self._begun: dict[int, Callable[[bool], object]] = {}
+        """Callbacks of seats whose jobs have not begun."""
         self._free: dict[int, list[SharedBlock]] = {}
         """Unused blocks, by size."""
         self._gone: HostError | None = None
@@ -69,15 +71,24 @@ class Relay:
         """True if the relay's process has ended."""
         return self._gone is not None
 
-    def open_seat(self, told: Callback, **command: Any) -> int:
-        """Have the relay take a seat; return the seat's number. `told` receives the error that ends it, if there is
-        one.
+    def open_seat(self, told: Callback, begun: Callable[[bool], object], **command: Any) -> int:
+        """Have the relay take a seat.
+
+        Args:
+            told: Receives the error that ends the seat, if there is one.
+            begun: Called once all ranks have joined: with True if the fabric takes PRESENT in the job's rounds, the
+                same at all ranks.
+            **command: The relay's command.
+
+        Returns:
+            The seat's number.
         """
         number = next(self._numbers)
         with self._state:
             if self._gone is not None:
                 raise self._gone
             self._seats[number] = told
+            self._begun[number] = begun
         self._send({"do": "join", "seat": number, **command})
         return number
 
@@ -87,6 +98,7 @@ class Relay:
         """
         with self._state:
             self._seats.pop(seat, None)
+            self._begun.pop(seat, None)
         self._send({"do": "leave", "seat": seat, "reason": reason})
 
     def sum(self, seat: int, block: SharedBlock, told: Callback, **command: Any) -> None:
@@ -185,6 +197,12 @@ class Relay:
 
     def _pass_on(self, answer: dict[str, Any]) -> None:
         """A function of its own: with a call's answer go its tensors, which may be freed."""
+        if "begun" in answer:
+            with self._state:
+                begun = self._begun.pop(answer["begun"], None)
+            if begun is not None:
+                begun(answer["presents"])
+            return
         for told in self._waiting_for(answer):
             told(_error_of(answer))
 
@@ -195,6 +213,7 @@ class Relay:
                 case {"done": call} | {"failed": call}:
                     return [self._calls.pop(call)[1]] if call in self._calls else []
                 case {"over": over}:
+                    self._begun.pop(over, None)
                     calls = [call for call, (seat, _) in self._calls.items() if seat == over]
                     seats = [self._seats.pop(over)] if over in self._seats else []
                     return seats + [self._calls.pop(call)[1] for call in calls]
@@ -208,6 +227,7 @@ class Relay:
             waiting = [*(told for _, told in self._calls.values()), *self._seats.values()]
             self._calls.clear()
             self._seats.clear()
+            self._begun.clear()
         for told in waiting:
             told(error)
 

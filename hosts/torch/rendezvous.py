@@ -52,8 +52,8 @@ class Rendezvous:
         self._store = store.clone() if hasattr(store, "clone") else store
         turn = self._store.add(f"weir/{settings.restart}/turn/{rank}", 1)
         self._prefix = f"weir/{settings.restart}/{turn}"
-        self._rank = rank
-        self._size = size
+        self.rank = rank
+        self.size = size
         self._settings = settings
         self._world = world
         self._groups: dict[tuple[int, ...], tuple[int, str]] = {}
@@ -71,7 +71,7 @@ class Rendezvous:
             InvalidPlan: the mesh is not of this many ranks.
             HostError: as `seat`.
         """
-        check_mesh(shape, self._size)
+        check_mesh(shape, self.size)
         return self.seat(timeout_s, lambda: None, groups_of(shape))
 
     def seat(self, timeout_s: float, stop: Callable[[], None], groups: Sequence[Sequence[int]] = ()) -> tuple[int, str]:
@@ -90,16 +90,16 @@ class Rendezvous:
         if self._seat is not None:
             return self._seat
         deadline = time.monotonic() + timeout_s
-        self._store.set(f"{self._prefix}/host/{self._rank}", self._settings.host)
-        if self._rank == 0:
+        self._store.set(f"{self._prefix}/host/{self.rank}", self._settings.host)
+        if self.rank == 0:
             try:
-                hosts = [self._get(f"host/{rank}", deadline, stop) for rank in range(self._size)]
+                hosts = [self._get(f"host/{rank}", deadline, stop) for rank in range(self.size)]
                 seats = self._register(hosts, groups)
             except HostError as error:
-                seats = [{"error": str(error), "kind": type(error).__name__}] * self._size
+                seats = [{"error": str(error), "kind": type(error).__name__}] * self.size
             for rank, seat in enumerate(seats):
                 self._store.set(f"{self._prefix}/seat/{rank}", json.dumps(seat))
-        answer = json.loads(self._get(f"seat/{self._rank}", deadline, stop))
+        answer = json.loads(self._get(f"seat/{self.rank}", deadline, stop))
         if "error" in answer:
             kind: type[HostError] = getattr(errors, answer["kind"], HostError)
             raise kind(answer["error"])
@@ -136,7 +136,7 @@ class Rendezvous:
         while not self._store.check([name]):
             stop()
             if time.monotonic() > deadline:
-                raise JoinTimeout(f"rank {self._rank} waits for {key} at the store: that rank has not come so far")
+                raise JoinTimeout(f"rank {self.rank} waits for {key} at the store: that rank has not come so far")
             time.sleep(_LOOK_S)
         value: bytes = self._store.get(name)
         return value.decode()

@@ -23,6 +23,7 @@ from typing import Any, Final
 from weir.experiments.backends.live import live_fabric
 from weir.experiments.backends.real_time import RealTimeFabric
 from weir.topologies.generators import leaf_spine
+from weir.topologies.targets import BMV2, Target
 
 HOSTS: Final = ("h1", "h2", "h3", "h4")
 SCENARIOS: Final = "weir.tests.hosts.torch.scenarios"
@@ -65,13 +66,22 @@ class Ranks:
 @contextmanager
 def running_fabric() -> Iterator[dict[str, str]]:
     """Fabric of four hosts in this process; yields the environment of its ranks."""
+    with running_fabric_of(BMV2) as (told, _):
+        yield told
+
+
+@contextmanager
+def running_fabric_of(target: Target) -> Iterator[tuple[dict[str, str], RealTimeFabric]]:
+    """Fabric of four hosts and such switches in this process; yields the environment of its ranks, and the fabric."""
     told: dict[str, str] = {}
+    fabrics: list[RealTimeFabric] = []
     up, done = threading.Event(), threading.Event()
 
     async def run() -> None:
-        async with live_fabric(leaf_spine(2, 1, 2), lease_ns=LEASE_NS) as live:
+        async with live_fabric(leaf_spine(2, 1, 2, target=target), lease_ns=LEASE_NS) as live:
             fabric = live.fabric
             assert isinstance(fabric, RealTimeFabric)
+            fabrics.append(fabric)
             told.update(WEIR_CONTROL=live.service.address, WEIR_NIC=",".join(fabric.nic(host) for host in HOSTS))
             up.set()
             await asyncio.to_thread(done.wait)
@@ -80,7 +90,7 @@ def running_fabric() -> Iterator[dict[str, str]]:
     thread.start()
     try:
         assert up.wait(120)
-        yield told
+        yield told, fabrics[0]
     finally:
         done.set()
         thread.join()

@@ -299,7 +299,7 @@ def broadcasts(rank: int, ranks: int, store: Any) -> Any:
     """Large tensors of many types and layouts, from every root, bit by bit; then what went which way."""
     group = begin(rank, ranks, store)
     wrong = []
-    enough = process_group.BROADCAST_BYTES = ENOUGH
+    enough = process_group.COPY_BYTES = ENOUGH
     for root, kind in enumerate((torch.float32, torch.bool, torch.int64, torch.complex64, torch.bfloat16)):
         drawn = torch.randint(256, (enough + 24,), generator=torch.Generator().manual_seed(root), dtype=torch.uint8)
         source = (drawn > 99) if kind is torch.bool else drawn.view(kind)
@@ -332,7 +332,7 @@ def broadcasts_after_a_loss(rank: int, ranks: int, store: Any) -> Any:
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(torch.ones(5000))
-    process_group.BROADCAST_BYTES = ENOUGH
+    process_group.COPY_BYTES = ENOUGH
     mine = torch.full((ENOUGH,), rank, dtype=torch.uint8)
     dist.broadcast(mine, 1)
     return bool((mine == 1).all()), outcome(lambda: dist.broadcast(mine, 2))["result"][0]

@@ -66,7 +66,9 @@ def relay(monkeypatch: pytest.MonkeyPatch) -> OneSeat:
 @pytest.fixture
 def sums(relay: OneSeat) -> WeirReducer:
     settings = Settings.read()
-    return WeirReducer(Rendezvous(dist.HashStore(), 0, 1, settings), settings, lambda _: None, lambda: None)
+    return WeirReducer(
+        Rendezvous(dist.HashStore(), 0, 1, settings), settings, lambda _: None, lambda: None, lambda: None
+    )
 
 
 def wanted(deliver: Any, tensor: torch.Tensor) -> Sum:

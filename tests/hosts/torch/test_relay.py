@@ -42,7 +42,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def test_it_ends_with_its_process_whatever_its_seats_wait_for(tmp_path: Path) -> None:
     client, told = Relay(), Future[HostError | None]()
-    client.open_seat(told.set_result, **a_seat(tmp_path / "nobody"))
+    client.open_seat(told.set_result, lambda _: None, **a_seat(tmp_path / "nobody"))
     client.end()
     assert str(told.result(ANSWER_S)) == "the back end was shut down"
     assert client._process.wait(ANSWER_S) == 0

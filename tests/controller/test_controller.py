@@ -274,7 +274,7 @@ async def test_absent_hosts_and_unadmitted_rivals_cause_no_pause(rig: Controller
 
 
 TO_RACK_2 = Endpoint("s3", 2)
-CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 2e8, 1042),), lease_ns=MS)
+CROSSING = CongestionOptions(128, (Uncontrolled("h1", "h3", 2e8, 1042),), lease_ns=MS)
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, probe_period_ns=MS // 10)], indirect=True)

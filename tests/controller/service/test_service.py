@@ -72,7 +72,11 @@ async def test_a_job_from_registration_to_its_end(service: ServiceRig) -> None:
     members = tuple(int(TOPOLOGY.host(host).address) for host in WORKERS)
     pacing = Pacing(window=16, round_trip_ns=plan.pacing.round_trip_ns)
     assert plan == WorkerPlan(
-        registration.job, 1, 0, 2, address, 1, 32, 16, members=members, key=plan.key, pacing=pacing
+        *(registration.job, 1, 0, 2, address, 1, 32, 16),
+        members=members,
+        key=plan.key,
+        pacing=pacing,
+        presents=True,
     )
     assert pacing.round_trip_ns > 0
     assert len(bytes.fromhex(plan.key)) == KEY_BYTES

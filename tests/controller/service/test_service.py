@@ -264,8 +264,13 @@ async def test_an_awaited_event_is_logged_once_and_the_start_is_kept(
     assert not kept()
     assert looks.call_count <= 1 + (time.monotonic() - begun_s) / 0.5
     await service.joined(registration, 1)
+    told = []
     message = await first.call.read()
+    while isinstance(message, pb.ToHost) and message.WhichOneof("content") == "waiting":
+        told.append(message.waiting.reason)
+        message = await first.call.read()
     assert isinstance(message, pb.ToHost)
+    assert told in ([], ["waits for rank 1 (h2) to join"]), "the second time if a look came between register and join"
     assert message.WhichOneof("content") == "worker_plan"
     while not kept():
         await asyncio.sleep(0.01)

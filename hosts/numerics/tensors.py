@@ -227,8 +227,6 @@ class Tensor:
                 self._sizes[(place + last - first - 1) // encoding.values] -= (first - last) % encoding.values
         self._adds = adds
         self._wanted = None if wanted is None else self._chunks_with(wanted)
-        self.delivered = False
-        """True once its sum was handed over; rounds that are summed again later change it no more."""
         self._values = self._chunks(numbers, kind)
         self._own_exponents = self._prepare()
         self._agreed = np.zeros(count, np.uint8)
@@ -267,15 +265,16 @@ class Tensor:
         layers = np.array(self._layers, np.int64).reshape(-1, 3)
         first_chunks = np.cumsum(layers[:, 2]) - layers[:, 2]
         ends = np.zeros(len(self._numbers) + 1, np.int64)
-        bounds = np.array([run for run in runs if run[0] < run[1]], np.int64).reshape(-1, 2)
         size = self._layers[-1][1]
-        if len(beyond := np.flatnonzero((bounds < 0).any(axis=1) | (bounds > size).any(axis=1))):
-            run = tuple(bounds[beyond[0]].tolist())
-            raise InvalidTensor(
-                f"wanted elements {run[0]}…{run[1] - 1} are not among its {size}",
-                place=f"tensor {self.name!r}",
-                value=run,
-            )
+        filled = [run for run in _as_runs(runs, self.name) if run[0] < run[1]]
+        for run in filled:
+            if run[0] < 0 or run[1] > size:
+                raise InvalidTensor(
+                    f"wanted elements {run[0]}…{run[1] - 1} are not among its {size}",
+                    place=f"tensor {self.name!r}",
+                    value=run,
+                )
+        bounds = np.array(filled, np.int64).reshape(-1, 2)
         for elements, step, behind in ((bounds[:, 0], 1, 0), (bounds[:, 1] - 1, -1, 1)):
             layer = np.searchsorted(layers[:, 1], elements, side="right")
             chunks = first_chunks[layer] + (elements - layers[layer, 0]) // self._encoding.values
@@ -309,6 +308,7 @@ class Tensor:
         self._passed_on: BoolArray | None = None  # mask of the chunks that later rounds sum
         self._lay(start, lead, self._own_exponents)
         self._open = np.array([self.end - start])
+        self._delivered = np.zeros(1, np.bool_)
 
     def _lay(self, start: int, lead: int, exponents: NDArray[np.uint8]) -> None:
         """Lay rounds for chunks with these exponents, from `start` on."""
@@ -327,6 +327,15 @@ class Tensor:
         """Number of rounds that are not complete here."""
         return int(self._open[0])
 
+    @property
+    def delivered(self) -> bool:
+        """True once its sum was handed over; rounds that are summed again later change it no more."""
+        return bool(self._delivered[0])
+
+    def note_delivery(self) -> None:
+        """Note that its sum was handed over."""
+        self._delivered[0] = True
+
     def agree_again(self, final: BoolArray, start: int, lead: int) -> tuple[Self | None, BoolArray]:
         """Pass the chunks without a final sum on to later rounds, which agree on their exponents once more.
 
@@ -337,7 +346,7 @@ class Tensor:
 
         Returns:
             The tensor with the later rounds, or None if all are final, and the mask of the rounds that are still of
-            use. Both tensors share the numbers, the sum and `remaining`, which does not change here.
+            use. Both tensors share the numbers, the sum, `delivered` and `remaining`, which does not change here.
         """
         if final.all():
             return None, final
@@ -349,7 +358,8 @@ class Tensor:
             useful[0] = final[0]  # the calls are still to be compared
         if self._order is not None:
             chunks = self._order[chunks]
-        self._passed_on = np.zeros(len(self._values), np.bool_)
+        if self._passed_on is None:
+            self._passed_on = np.zeros(len(self._values), np.bool_)
         self._passed_on[chunks] = True
         later = copy(self)
         later._order, later._passed_on = chunks, None
@@ -363,6 +373,11 @@ class Tensor:
     def end_at(self, end: int) -> None:
         """Leave rounds from this one on to others."""
         self.end = min(self.end, end)
+
+    @property
+    def _chunk_count(self) -> int:
+        """Number of chunks that its rounds sum: none of a later tensor that only compares the calls again."""
+        return len(self._values) if self._order is None else len(self._order)
 
     def _chunks_of(self, places: IntArray) -> IntArray | slice:
         """Return the chunks at these places of the order in which its rounds sum them."""
@@ -407,13 +422,13 @@ class Tensor:
 
     def adds_to(self, local: IntArray) -> BoolArray | bool:
         """Return whether this worker adds numbers, and not only zeros, in local rounds; (k,), of rounds ≥ P."""
-        if self._adds is None or not len(self._adds):
+        if self._adds is None or not self._chunk_count:
             return True
         return self._adds[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
 
     def wants(self, local: IntArray) -> BoolArray | bool:
         """Return whether this worker needs the sums of local rounds; (k,), of rounds ≥ P."""
-        if self._wanted is None or not len(self._wanted):
+        if self._wanted is None or not self._chunk_count:
             return True
         return self._wanted[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
 
@@ -459,7 +474,7 @@ class Tensor:
         """
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
-        carrying = np.flatnonzero(local < (len(self._agreed) if self._order is None else len(self._order)))
+        carrying = np.flatnonzero(local < self._chunk_count)
         carried = local[carrying] if self._order is None else self._order[local[carrying]]
         if self._passed_on is not None:
             kept = ~self._passed_on[carried]
@@ -504,11 +519,13 @@ class Tensor:
         return np.concatenate(parts).reshape(self._shape)
 
     def reduced(self) -> Reduced:
-        """Return the finished sum, in this tensor's own memory where it was not cut."""
-        value, values = self._encoding.values, self._joined(self._values)
-        if len(self._layers) <= 1:
-            return Reduced(self.name, self._encoding.kind, values, self._weights, value)
-        return Reduced(self.name, self._encoding.kind, values, self._weights, self._sizes)
+        """Return the finished sum, in this tensor's own memory where it was not cut and all of it is wanted."""
+        values, weights = self._values, self._weights
+        if self._wanted is not None:  # chunks that are not wanted may be summed again, from the same numbers
+            values, weights = np.zeros_like(values), weights.copy()
+            values[self._wanted] = self._values[self._wanted]
+        chunk_values = self._encoding.values if len(self._layers) <= 1 else self._sizes
+        return Reduced(self.name, self._encoding.kind, self._joined(values), weights, chunk_values)
 
     def _places(self) -> Iterator[tuple[tuple[int, int], int]]:
         """Yield each layer's elements, as first and end, and the first of its chunks."""
@@ -565,6 +582,18 @@ def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
     except TypeError:
         raise InvalidTensor(
             f"cuts {shown(cuts)} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
+        ) from None
+
+
+def _as_runs(runs: Iterable[tuple[int, int]], name: str) -> list[tuple[int, int]]:
+    """Return runs of elements as pairs of Python's integers. Raises InvalidTensor."""
+    try:
+        return [(operator.index(first), operator.index(end)) for first, end in runs]
+    except (TypeError, ValueError):
+        raise InvalidTensor(
+            f"wanted {shown(runs)} are not runs of elements; give each as its first element and its end",
+            place=f"tensor {name!r}",
+            value=runs,
         ) from None
 
 

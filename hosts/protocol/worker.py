@@ -243,7 +243,7 @@ class WorkerCore(Classified[WorkerPlan]):
     def _finish(self, tensor: Tensor) -> None:
         if tensor.delivered:  # others still lacked some of its rounds
             return
-        tensor.delivered = True
+        tensor.note_delivery()
         self._results[tensor.handle] = tensor.reduced()
         self.settled += 1
 

@@ -174,6 +174,71 @@ def test_wanted_elements_that_a_tensor_does_not_have_are_refused(run: tuple[int,
         Tensor(np.ones(600), workers=2, name="gradient", wanted=[(5, 6), run])
 
 
+@pytest.mark.parametrize("wanted", [5, "ab", [5], [(0, 1, 2)], [(0.5, 2)], [(0, None)]], ids=str)
+def test_wanted_elements_that_are_no_runs_are_refused(wanted: Any) -> None:
+    with pytest.raises(InvalidTensor, match=r"tensor 'gradient': wanted .* are not runs of elements"):
+        Tensor(np.ones(600), workers=2, name="gradient", wanted=wanted)
+
+
+@pytest.mark.parametrize("cuts", [(), (300,)])
+def test_who_writes_into_a_sum_changes_no_numbers_that_may_be_summed_again(cuts: tuple[int, ...]) -> None:
+    tensor = Tensor(np.ones(600, np.int32), workers=2, cuts=cuts, wanted=[(0, 200)])
+    tensor.place(0, 0, 1)
+    local = np.arange(tensor.scale_rounds, tensor.end)
+    sent = tensor.lanes(local[1:]).copy()
+    tensor.add_results(local[:1], np.zeros(1, np.int64), np.array([2]), 2 * tensor.lanes(local[:1]))
+    tensor.add_results(local[1:], np.zeros(len(local) - 1, np.int64), np.full(len(local) - 1, 2), None)
+    reduced = tensor.reduced()
+    assert reduced.array[:200].tolist() == [2] * 200
+    reduced.array[:] = 77
+    assert tensor.lanes(local[1:]).tolist() == sent.tolist()
+    tensor.add_results(local[1:], np.zeros(len(local) - 1, np.int64), np.full(len(local) - 1, 1), None)
+    assert reduced.weights.tolist() == [2] * len(reduced.weights), "of the sum that was handed over"
+
+
+def passed_on() -> tuple[Tensor, Tensor]:
+    """A tensor of four chunks, the last two of which have later rounds."""
+    tensor = Tensor(np.ones(4 * LANES, np.float32), workers=3, signature=7)
+    tensor.place(0, 0, lead=2)
+    later, useful = tensor.agree_again(np.array([True, True, True, True, False, False]), 4, lead=2)
+    assert later is not None
+    assert useful.tolist() == [True] * 4 + [False] * 2
+    tensor.end_at(4)
+    return tensor, later
+
+
+def test_exponents_of_chunks_that_were_passed_on_are_those_of_the_later_rounds_after_a_second_loss() -> None:
+    tensor, later = passed_on()
+    twice, useful = tensor.agree_again(np.array([True, True, False, True]), 8, lead=2)
+    assert twice is not None
+    assert useful[3], "it carries the exponent of chunk 3, too"
+    later.add_results(np.arange(2), np.full(2, 130), np.full(2, 7), None)
+    lanes = later.lanes(np.array([2, 3])).copy()
+    tensor.add_results(np.array([3]), np.array([140]), np.array([3]), np.zeros((1, LANES), np.int32))
+    assert later.lanes(np.array([2, 3])).tolist() == lanes.tolist()
+
+
+def test_a_sum_in_several_parts_is_handed_over_once() -> None:
+    tensor, later = passed_on()
+    later.note_delivery()
+    assert tensor.delivered
+
+
+@pytest.mark.parametrize("masked", ["adds", "wanted"])
+def test_a_later_tensor_may_only_compare_the_calls_again(masked: str) -> None:
+    mask: dict[str, Any] = {"adds": np.ones(2, np.bool_)} if masked == "adds" else {"wanted": ((0, 1),)}
+    tensor = Tensor(np.ones(2 * LANES, np.float32), workers=3, signature=7, **mask)
+    tensor.place(0, 0, lead=2)
+    tensor.agree_again(np.array([True, True, False, False]), 2, lead=2)
+    tensor.end_at(2)
+    later, _ = tensor.agree_again(np.array([False, True]), 2, lead=2)
+    assert later is not None
+    assert (later.start, later.end) == (2, 3)
+    local = np.zeros(1, np.int64)
+    assert later.adds_to(local) is True
+    assert later.wants(local) is True
+
+
 def test_weights_of_sums_that_a_worker_does_not_want_are_known() -> None:
     tensor = Tensor(np.ones(600, np.float32), workers=2, wanted=[(256, 512)])
     tensor.place(0, 0, 2)

@@ -34,7 +34,7 @@ def node(job: int, generation: int, children: int, port_of: int = 1, base: int =
     for i in range(children.bit_length()):
         match = {**now, "contributors": 1 << i, "ingress_port": port_of + i, "src_addr": 100 + i}
         items.append(entry(MEMBERS, match, call("accept")))
-        deliver = call("deliver", dst_addr=100 + i, src_mac=1, dst_mac=2)
+        deliver = call("deliver", dst_addr=100 + i, src_mac=1, dst_mac=2, child_bit=1 << i)
         items.append(entry(REPLICAS, {"egress_rid": 32 * job + i}, deliver))
     return items
 

@@ -345,7 +345,7 @@ class WorkerCore(Classified[WorkerPlan]):
         window: int | None = None
         if newest > self._window_round:
             row = numbers.index(newest)
-            if messages.kinds[row] < _FETCH:  # a fetched result's view of the queues is old
+            if messages.kinds[row] < _FETCH or messages.kinds[row] == _DONE:  # a fetched result's view is old
                 self._window_round = newest
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))

@@ -163,3 +163,19 @@ def test_tensors_are_kept_until_others_must_have_their_sums() -> None:
                 worker.receive(job.now, done(datagrams) if lanes else datagrams)
     held = job.workers[0].pause()
     assert held == Held(1, 8, done=frozenset({7}))
+
+
+def test_done_has_the_window_that_queues_allow() -> None:
+    """Results have it, too. A worker that hears of none would send one round at a time after its lease."""
+    job = Job(prunes=True)
+    for worker, wanted in zip(job.workers, ((), None), strict=True):
+        worker.submit(Tensor(np.ones(40 * LANES, np.float32), workers=2, wanted=wanted))
+    job.step()
+    (results,), _ = job.answer()
+    ended = done(results)
+    header = headers(ended)
+    header["window"] = 3
+    set_checksum(header)
+    worker = job.workers[0]
+    worker.receive(job.now, Datagrams(ended.addresses, header.view(np.uint8).reshape(len(header), -1)))
+    assert sum(map(len, worker.poll(job.now))) == 3

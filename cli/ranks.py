@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from math import prod
 from typing import Final, TextIO
 
 from ..controller.placement.strategies import description
@@ -25,7 +24,7 @@ from ..experiments.backends.live import LiveFabric, live_fabric
 from ..experiments.backends.real_time import RealTimeFabric
 from ..experiments.errors import ExperimentError
 from ..hosts import ControlClient
-from ..hosts.collectives.mesh import check_mesh, groups_along, read_mesh
+from ..hosts.collectives.mesh import check_mesh, groups_along
 from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
 from ..topologies.mininet.processes import LOOK_S, End, may_end_with_us
@@ -123,11 +122,6 @@ def hosts_for(topology: Topology, count: int) -> list[str]:
             "fabric by --topology, or fewer workers"
         )
     return names[:count]
-
-
-def ranks_in(mesh: str, count: int | None) -> int:
-    """Return the number of ranks of a mesh such as 2x2x2. Raises InvalidPlan if `count` is given and another one."""
-    return prod(read_mesh(mesh, count or 0, "--mesh"))
 
 
 def free_host(topology: Topology, taken: Collection[str]) -> str | None:

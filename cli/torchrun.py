@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -100,11 +101,11 @@ def torchrun(
     take.
     """
     from ..controller.placement.strategies import description
-    from ..hosts.collectives.mesh import check_mesh
+    from ..hosts.collectives.mesh import check_mesh, read_mesh
     from ..hosts.drivers.control_client import refusal_of_policy
     from ..hosts.torch.settings import Settings
     from ..topologies import load_topology
-    from .ranks import exit_status, hosts_for, ranks_in
+    from .ranks import exit_status, hosts_for
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
@@ -113,7 +114,8 @@ def torchrun(
         raise ExperimentError(refusal)
     fabric = lossy(load_topology(topology), loss)
     description(strategy)  # refused before a fabric is made
-    processes = processes if mesh is None else ranks_in(mesh, processes)
+    if mesh is not None:
+        processes = prod(read_mesh(mesh, processes or 0, "--mesh"))
     hosts = hosts_for(fabric, _RANKS if processes is None else processes)
     lease_ns = nanoseconds("--lease", lease)
     if not lease_ns:

@@ -523,7 +523,7 @@ class Tensor:
         values, weights = self._values, self._weights
         if self._wanted is not None:  # chunks that are not wanted may be summed again, from the same numbers
             values, weights = np.zeros_like(values), weights.copy()
-            values[self._wanted] = self._values[self._wanted]
+            np.copyto(values, self._values, where=self._wanted[:, None])
         chunk_values = self._encoding.values if len(self._layers) <= 1 else self._sizes
         return Reduced(self.name, self._encoding.kind, self._joined(values), weights, chunk_values)
 

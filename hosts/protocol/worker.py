@@ -345,7 +345,7 @@ class WorkerCore(Classified[WorkerPlan]):
         window: int | None = None
         if newest > self._window_round:
             row = numbers.index(newest)
-            if messages.kinds[row] < _FETCH or messages.kinds[row] == _DONE:  # a fetched result's view is old
+            if in_flight.answer[places[row]] < _FETCH:  # a fetched result's view of the queues is old
                 self._window_round = newest
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))
@@ -502,17 +502,15 @@ class WorkerCore(Classified[WorkerPlan]):
         payload = self._writer.write(MessageType.FETCH, rounds, contributors=0, reduced=asked)
         return Datagrams(self._in_flight.peer[rounds & self._store.mask], payload)
 
-    def _contributions(self, kind: MessageType, rounds: IntArray, flags: IntArray | int) -> Datagrams:
+    def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         adds = kind is MessageType.CONTRIBUTION
         exponents, weights, lanes = self._stream.contents(rounds, adds)
         numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
         wraps = kind is MessageType.SCALE or self._stream.may_wrap(rounds)
         check = self._check.of(numbers, lanes, weights, wraps)
-        if kind is not MessageType.SCALE:
-            flags |= self._in_flight.wanted[rounds & self._store.mask] * _WANTED
-        if adds:
-            flags |= _LANES
-        reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
+        flags |= _LANES if adds else 0
+        asked_for = 0 if kind is MessageType.SCALE else self._in_flight.wanted[rounds & self._store.mask] * _WANTED
+        reduced = reduced_columns(len(rounds), flags=flags | asked_for, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         asked = b"" if kind is MessageType.SCALE else self._law.int_header
         headers = np.broadcast_to(np.frombuffer(asked, np.uint8), (len(rounds), len(asked))) if asked else None

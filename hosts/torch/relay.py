@@ -299,9 +299,9 @@ class RelaySeat:
             reduced.check_weights()
         elif command["rescale"]:
             values = reduced.as_of_all(self._membership.communicator.size)
-        wanted = command["wanted"]
-        for first, end in [(0, command["count"])] if wanted is None else wanted:
-            self._numbers(command)[first:end] = values[first:end]
+        numbers, wanted = self._numbers(command), command["wanted"]
+        for first, end in [(0, len(numbers))] if wanted is None else wanted:
+            numbers[first:end] = values[first:end]
 
     def _numbers(self, command: dict[str, Any]) -> Any:
         """Return a call's numbers in its block: (count,), or (ranks, count) of an all_gather."""

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.p4runtime import server as server_module
+from weir.emulator.p4runtime.streams.patience import Patience
 from weir.emulator.program import Program, ProgramState
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     EXTERNS,
@@ -88,6 +89,17 @@ def test_a_server_survives_a_killed_client_and_stops_in_a_stall() -> None:
 def test_unread_answers_delay_others_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than the server has threads. Of each gRPC itself takes the first message and little of the rest."""
     monkeypatch.setattr(server_module, "_PATIENCE_S", 0.3)
+    cancelled: list[None] = []
+    limit = Patience.limit
+
+    def noted(patience: Patience, cancel: Callable[[], object]) -> AbstractContextManager[None]:
+        def note() -> None:
+            cancelled.append(None)
+            cancel()
+
+        return limit(patience, note)
+
+    monkeypatch.setattr(Patience, "limit", noted)
     names = Names(load_info())
     large = [names.exact_entry(bytes((i,)), b"\x01", names.call("forward", b"\x01")) for i in range(3)]
     for entry in large:
@@ -103,6 +115,7 @@ def test_unread_answers_delay_others_for_a_while_only(monkeypatch: pytest.Monkey
         query = p4r.ReadRequest(device_id=1, entities=[entity(p4r.TableEntry())])
         answers = [p4r_grpc.P4RuntimeStub(bad).Read(query) for _ in range(100)]
         client.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)
+        wait_until(lambda: bool(cancelled))  # else this client may read its answers before the limit
         assert "CANCELLED" in {outcome(partial(list, answer)) for answer in answers}
         stream.close()
 

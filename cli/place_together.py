@@ -1,7 +1,7 @@
 """Several jobs on one fabric, as `weir place --jobs` plans them.
 
-The controller would place arriving jobs the same way: one after another, each given the streams of those before it, and
-then all of them together. A job of several stripes is as many jobs that share its chunks, as in a registration.
+The controller places the groups of a mesh the same way: one after another, each given the streams of those before it,
+and then all of them together. A job of several stripes is as many jobs that share its chunks, as in a registration.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from ..controller.placement.model.pipes import place_by_pipes
 from ..controller.placement.multi_job.joint import (
     JobTimes,
     RunningAggregation,
-    better_together,
     bound_of_slowest,
     seconds_of,
 )
 from ..controller.placement.multi_job.multi_tree import PARTS, shares
+from ..controller.placement.multi_job.new_jobs import place_jointly
 from ..controller.placement.strategies import STRATEGIES, strategy
 from ..topologies import Endpoint
 from .place_files import PlacedJob
 
-_GAIN: Final = 0.01
-"""Minimum gain of a move, as a share: jobs that do not run yet cost nothing to move, but smaller gains are ignored."""
-_TURNS: Final = 10
+_SEARCHES: Final = 10
 _VISITS: Final = 1e8
 """Limit of each joint search, in visits of links: ten times the controller's, as no running job waits here."""
 _SAME: Final = 1e-6
@@ -115,7 +113,7 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     alone = _Around(parts)
     for index, part in enumerate(parts):
         alone.place(index, part.problem, place)
-    if not alone.too_full({}):
+    if not alone.is_too_full():
         start = alone.running()
         said = alone.move_jointly(place)
         if alone.slowest_first() < beside.slowest_first():
@@ -174,19 +172,11 @@ class _Around:
         ]
 
     def move_jointly(self, place: Callable[[Problem], Placement]) -> str:
-        """Move parts as long as a move pays; return a summary."""
-        for _ in range(_TURNS):
-            try:
-                moved = better_together(self.running(), place, _GAIN, _VISITS)
-            except PlacementError as error:
-                return f"not placed jointly: {error}"
-            if full := self.too_full(moved):
-                return f"placed jointly, jobs would need more slots than {', '.join(full)} has; they stay"
-            if not moved:
-                break
-            for index, placement in moved.items():
-                self._put(index, placement)
-        return ""
+        """Move parts as long as a move pays; return the reason if that ended early."""
+        joint = place_jointly(self.running(), place, searches=_SEARCHES, visits=_VISITS)
+        for index, placement in joint.placements.items():
+            self._put(index, placement)
+        return joint.note
 
     def _room(self, index: int) -> dict[str, int]:
         """Slots per switch without those of the other parts."""
@@ -198,10 +188,10 @@ class _Around:
             room[name] += 1
         return room
 
-    def too_full(self, moved: Mapping[int, Placement]) -> list[str]:
-        taken = Counter(name for placement in {**self.placements, **moved}.values() for name in _sums_in(placement))
+    def is_too_full(self) -> bool:
+        """Return True if a switch has too few slots for the placed parts."""
         room = self.parts[0].problem.room or {}
-        return sorted(name for name, count in taken.items() if name in room and count > room[name])
+        return any(count > room.get(name, count) for name, count in self.taken.items())
 
     def is_best(self) -> bool:
         """Return True if no part can be faster by any trees, since its hosts' own links are its slowest."""

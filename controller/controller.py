@@ -64,7 +64,7 @@ from .p4runtime.reconcile import Diff, verify
 from .p4runtime.session import SwitchSession
 from .p4runtime.switches import Switches
 from .p4runtime.tables import MARKING
-from .placement import Placement, PlacementError
+from .placement import Placement
 from .placement.strategies import Strategy
 from .planning.admission import admitting_states, edge_switches
 from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, with_window
@@ -81,9 +81,6 @@ __all__ = ["Controller", "ControllerOptions", "Message"]
 _log = logging.getLogger(__name__)
 _promise_log = logging.getLogger(PROMISES)
 _telemetry_log = logging.getLogger(f"{__package__}.telemetry")
-
-_NEW_GAIN = 0.01
-"""Minimum gain of a new job's move before it runs, as a share: it costs nothing, but smaller gains are ignored."""
 
 
 def _check_inputs(topology: Topology, sessions: Mapping[str, SwitchSession], options: ControllerOptions) -> None:
@@ -404,14 +401,12 @@ class Controller:
         """
         jobs = [*self.jobs.values()]
         around = LinkConditions.of(self.moves.outlook.background(now_ns), {})
-        movable = [job.number in numbers for job in jobs]
-        search = self.planner.better_together([(job.plan, job.active) for job in jobs], movable, [around], _NEW_GAIN)
-        try:
-            found = await self._decisions.make(search)
-        except PlacementError as error:
-            _log.info("jobs %s are not placed jointly: %s", ", ".join(map(str, numbers)), error)
-            return
-        moved = [(jobs[index], better.placement) for index, better in found.items() if movable[index]]
+        new = [job.number in numbers for job in jobs]
+        search = self.planner.place_jointly([(job.plan, job.active) for job in jobs], new, around)
+        found = await self._decisions.make(search)
+        if found.note:
+            _log.info("jobs %s: %s", ", ".join(map(str, numbers)), found.note)
+        moved = [(jobs[index], placement) for index, placement in found.placements.items()]
         memory = self.planner.memory
         held = {job.number: memory.held(job.number) for job, _ in moved}
         for number in held:
@@ -419,7 +414,7 @@ class Controller:
         try:
             plans = [(job, self._plan(job.spec, placement, job.plan.generation)) for job, placement in moved]
         except ControllerError as error:
-            _log.info("jobs %s are not placed jointly: %s", ", ".join(map(str, numbers)), error)
+            _log.info("jobs %s: not placed jointly: %s", ", ".join(map(str, numbers)), error)
             for number in held:
                 memory.retain(number)
             for number, allotments in held.items():

@@ -25,6 +25,7 @@ from ..placement.model.loads import LinkLoad
 from ..placement.model.pipes import place_by_pipes, summing_by_pipes
 from ..placement.multi_job.joint import RunningAggregation
 from ..placement.multi_job.multi_tree import shares
+from ..placement.multi_job.new_jobs import JointMoves, place_jointly
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..telemetry.snapshot import LinkView, Snapshot
@@ -282,15 +283,36 @@ class Planner:
             readings: Conditions of the links by telemetry, oldest first.
             gain: Share of the predicted time that a move must save, 0…1.
         """
+        return partial(better_jointly, self._place, self._scenes(plans, movable, readings), gain)
+
+    def place_jointly(
+        self, plans: Sequence[tuple[JobPlan, tuple[str, ...]]], new: Sequence[bool], links: LinkConditions
+    ) -> Callable[[], JointMoves]:
+        """Return a function that looks for better placements of new jobs together, around the running ones.
+
+        Args:
+            plans: Plan of each job, with the hosts of its workers that take part.
+            new: True for each job that does not run yet, in the same order; the others stay.
+            links: Conditions of the links by telemetry.
+        """
+        (jobs,) = self._scenes(plans, new, [links])
+        return partial(place_jointly, jobs, self._place)
+
+    def _scenes(
+        self,
+        plans: Sequence[tuple[JobPlan, tuple[str, ...]]],
+        movable: Sequence[bool],
+        readings: Sequence[LinkConditions],
+    ) -> list[list[RunningAggregation]]:
+        """All jobs by each reading."""
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
-        scenes = [
+        return [
             [
                 RunningAggregation(problem, plan.placement, plan.spec.weight, plan.spec.priority, is_movable)
                 for problem, (plan, _), is_movable in zip(by_plan, plans, movable, strict=True)
             ]
             for by_plan in zip(*problems, strict=True)
         ]
-        return partial(better_jointly, self._place, scenes, gain)
 
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False

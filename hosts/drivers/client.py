@@ -119,7 +119,8 @@ class Membership:
         self._timeout_s = _timeout_of_environment() if timeout_s is None else timeout_s
         self._linger_s = linger_s
         self._control = control
-        self._job = job
+        self.job = job
+        """The job's number; of a job whose chunks several trees share, that of the first one."""
         self._token = token
         self._tls = tls
         self._groups = groups
@@ -133,7 +134,7 @@ class Membership:
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
         try:
-            self._sit(self._job)
+            self._sit(self.job)
             shares = self._streams[0].stripes
             for job in [*shares][1:]:
                 self._sit(job)
@@ -286,7 +287,7 @@ class Membership:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(
                 "the token is the parameter server's, not a worker's",
-                place=f"job {self._job}",
+                place=f"job {self.job}",
                 value="parameter server",
             )
         host = self._host(address) if callable(self._host) else self._host

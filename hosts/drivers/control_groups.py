@@ -1,4 +1,4 @@
-"""Groups as jobs of the control service, on the sockets of the job whose workers form them."""
+"""Groups as jobs of the control service, of the family of the job whose workers form them, and on its sockets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class ControlGroups:
         server: str | None = None,
         start_server: Callable[[int, str], object] | None = None,
         slots: int = 0,
-        policy: str = "continue",
         timeout_s: float = 60.0,
         tls: Tls | None = None,
     ) -> None:
         """Create the registrar. Groups have a switch as their root or, with `server`, a parameter server.
+
+        They end with the world's job, and have its policy and priority. A group that is aborted ends the world's job.
 
         Args:
             control: Address of the control service.
@@ -41,7 +42,6 @@ class ControlGroups:
             server: Host of the groups' parameter server; None: a switch is the root.
             start_server: Called with each job and its server's token, for instance to run `serve` on that host.
             slots: Slots of each group in every switch, a power of two; 0: by rate and queue bound.
-            policy: Reaction of the groups to a lost worker: "continue", "wait" or "abort".
             timeout_s: Maximum wait for a group's workers, in seconds.
             tls: Certificates, if the service has TLS.
 
@@ -60,7 +60,6 @@ class ControlGroups:
         self._server = server
         self._start_server = start_server
         self._slots = slots
-        self._policy = policy
         self._timeout_s = timeout_s
         self._tls = tls
         self._memberships = ExitStack()
@@ -72,7 +71,7 @@ class ControlGroups:
             try:
                 for ranks in groups:
                     workers = [self._hosts[rank] for rank in ranks]
-                    made.append(client.register(workers, self._server, slots=self._slots, policy=self._policy))
+                    made.append(client.register(workers, self._server, slots=self._slots, parent=self._world.job))
             except ControlRefused:
                 for registration in made:
                     client.end(registration.job, "another group beside it cannot be")

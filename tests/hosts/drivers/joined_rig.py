@@ -26,6 +26,7 @@ from weir.hosts.drivers.batch_sizes import BatchSizes
 from weir.hosts.drivers.client import serve
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.tests.support.control_rig import ANSWER_S, TOPOLOGY, rig
+from weir.wire import control_pb2 as pb
 
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
@@ -80,8 +81,11 @@ def at_each(work: Callable[[int], Any]) -> list[Any]:
 
 
 def groups(service: Service) -> Any:
-    """Groups of a job, whose members gather in them, and then all sum."""
-    job, tokens = service.register()
+    """Groups of a job, whose members gather in them, and then all sum.
+
+    Returns each worker's results, and by rank 0 each job's place in the family and its policy.
+    """
+    job, tokens = service.register(policy="abort")
 
     def work(rank: int) -> Any:
         with (
@@ -93,10 +97,20 @@ def groups(service: Service) -> Any:
             members = [group for group in new_groups(world.communicator, GROUPS, registrar) if group is not None]
             handles = [group.all_gather_async(np.array([rank, group.rank])) for group in reversed(members)]
             gathered = [handle.wait().tolist() for handle in reversed(handles)]
+            family = _family(service, job) if rank == 0 else None  # while no worker leaves
             total = world.communicator.allreduce(np.full(3000, float(rank)), op="mean")
-        return gathered, np.unique(total).tolist()
+        return gathered, np.unique(total).tolist(), family
 
     return at_each(work)
+
+
+def _family(service: Service, first: int) -> list[tuple[str, str]]:
+    """Each job's place in the family of the first one, and its policy."""
+    with ControlClient(service.control) as client:
+        return [
+            ("first" if job.job == first else "group" if job.parent == first else "foreign", pb.Policy.Name(job.policy))
+            for job in client.jobs()
+        ]
 
 
 def groups_that_cannot_be(service: Service) -> Any:

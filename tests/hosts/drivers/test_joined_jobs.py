@@ -28,9 +28,14 @@ def joined() -> dict[str, Any]:
 def test_groups_of_a_job(joined: dict[str, Any]) -> None:
     said = joined["groups"]
     assert said["failures"] == []
-    for rank, (gathered, mean) in enumerate(said["results"]):
+    for rank, (gathered, mean, _) in enumerate(said["results"]):
         assert gathered == [[[member, i] for i, member in enumerate(ranks)] for ranks in GROUPS if rank in ranks]
         assert mean == [1]
+
+
+def test_groups_are_of_their_worlds_family(joined: dict[str, Any]) -> None:
+    *_, family = joined["groups"]["results"][0]
+    assert family == [["first", "ABORT"], *[["group", "ABORT"]] * len(GROUPS)]
 
 
 def test_one_impossible_group_refuses_all(joined: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`torch.distributed.all_reduce` and `broadcast` through a switch, paired with Gloo over the same links; and overlap.
+"""Collective calls of `torch.distributed` through a switch, paired with Gloo over the same links; and overlap.
 
 Both back ends are in the same processes (`experiments.backends.torch_ranks`) and take turns. A training step has equal
 buckets that become ready one after the other. Its compute sleeps, since the processes share few cores, and takes as
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from weir.bench.measure import Aim, Figure
@@ -24,6 +24,9 @@ SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 BROADCASTS: Final = (1 << 20, 4 << 20)
 BROADCAST_AIM: Final = 2.5
 """Minimum speed relative to Gloo's, whose source sends a tensor to three of seven others."""
+PARTS: Final = (1 << 20, 4 << 20)
+"""Bytes of the result of an all_gather, and of the input of a reduce_scatter."""
+PART_RANKS: Final = 4
 BUCKETS: Final = (8, 16)
 """Numbers of buckets of a training step; they hold 4 MB together."""
 OVERLAP_AIM: Final = 1.1
@@ -36,40 +39,34 @@ def obstacle() -> str | None:
     return pytorch_missing() or mininet_fabric.obstacle()
 
 
-def _measured() -> dict[str, Any]:
-    """Return rank 0's figures. Raises ExperimentError if a rank fails."""
-    words = [*map(json.dumps, (SIZES, BROADCASTS, BUCKETS))]
-    printed = asyncio.run(run_torch_ranks("weir.bench.torch_rank", words, {"WEIR_SLOTS": str(_SLOTS)}))
+def _measured(*sizes: Sequence[int], ranks: int = WORKERS) -> dict[str, Any]:
+    """Return rank 0's figures; `sizes` are the arguments of `torch_rank`. Raises ExperimentError if a rank fails."""
+    words = [*map(json.dumps, sizes)]
+    printed = asyncio.run(run_torch_ranks("weir.bench.torch_rank", words, {"WEIR_SLOTS": str(_SLOTS)}, ranks))
     measured: dict[str, Any] = json.loads(printed)
     return measured
 
 
+def _paired(what: str, taken: Mapping[str, Mapping[str, Sequence[float]]], size: int, aim: Aim | None = None) -> Figure:
+    """Return the figure of a call beside Gloo's. `taken` has seconds by back end and size in bytes."""
+    mine, theirs = (tuple(taken[name][str(size)]) for name in ("weir", "gloo"))
+    links = f"links of {RATE_BPS // 1_000_000} Mbit/s"
+    return Figure(f"torch {what}, {links}", "s", mine, "Gloo", theirs, less_is_better=True, aim=aim)
+
+
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module. Raises TopologyError where Mininet cannot be had."""
-    measured = _measured()
+    measured = _measured(SIZES, BROADCASTS, (), BUCKETS)
     for size in SIZES:
-        mine, theirs = (tuple(measured["taken"][name][str(size)]) for name in ("weir", "gloo"))
-        text = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
-        yield Figure(
-            f"torch all_reduce of {text}, {WORKERS} ranks, links of {RATE_BPS // 1_000_000} Mbit/s",
-            "s",
-            mine,
-            "Gloo",
-            theirs,
-            less_is_better=True,
-            aim=Aim(GLOO_AIM, of_ratio=True) if size == SIZES[-1] else None,
-        )
+        aim = Aim(GLOO_AIM, of_ratio=True) if size == SIZES[-1] else None
+        yield _paired(f"all_reduce of {_text(size)}, {WORKERS} ranks", measured["taken"], size, aim)
     for size in BROADCASTS:
-        mine, theirs = (tuple(measured["copied"][name][str(size)]) for name in ("weir", "gloo"))
-        yield Figure(
-            f"torch broadcast of {size >> 20} MB to {WORKERS} ranks, links of {RATE_BPS // 1_000_000} Mbit/s",
-            "s",
-            mine,
-            "Gloo",
-            theirs,
-            less_is_better=True,
-            aim=Aim(BROADCAST_AIM, of_ratio=True) if size == BROADCASTS[-1] else None,
-        )
+        aim = Aim(BROADCAST_AIM, of_ratio=True) if size == BROADCASTS[-1] else None
+        yield _paired(f"broadcast of {_text(size)} to {WORKERS} ranks", measured["copied"], size, aim)
+    divided = _measured((), (), PARTS, (), ranks=PART_RANKS)
+    for call in ("all_gather", "reduce_scatter"):
+        for size in PARTS:
+            yield _paired(f"{call} of {_text(size)}, {PART_RANKS} ranks", divided[call], size)
     for count in BUCKETS:
         least = 1 + 1 / count
         yield Figure(
@@ -81,3 +78,7 @@ def figures() -> Iterator[Figure]:
             less_is_better=True,
             aim=Aim(OVERLAP_AIM) if least < OVERLAP_AIM else None,
         )
+
+
+def _text(size: int) -> str:
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"

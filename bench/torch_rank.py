@@ -1,8 +1,9 @@
-"""One rank of the back end's benchmark: `python -m weir.bench.torch_rank SIZES BROADCASTS BUCKETS`, in its host.
+"""One rank of the back end's benchmark: `python -m weir.bench.torch_rank SIZES BROADCASTS PARTS BUCKETS`, in its host.
 
 torchrun's variables and the back end's are in the environment. Both back ends are in the same process and take turns.
-Rank 0 prints one JSON line: seconds of sums and of broadcasts by size and back end, and the duration of a training step
-by its number of buckets, as a multiple of its communication alone, which takes as long as its compute.
+Rank 0 prints one JSON line: seconds of sums, broadcasts, all_gathers and reduce_scatters by size and back end, and the
+duration of a training step by its number of buckets, as a multiple of its communication alone, which takes as long as
+its compute.
 """
 
 from __future__ import annotations
@@ -64,15 +65,47 @@ def _broadcasts(sizes: list[int], groups: dict[str, Any], gloo: Any) -> dict[str
     return taken
 
 
+def _parts(sizes: list[int], groups: dict[str, Any], gloo: Any) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return seconds of calls whose result or input is divided among the ranks, by call, back end and size.
+
+    `sizes` are bytes of a whole all_gather's result, and of a reduce_scatter's input.
+    """
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    taken: dict[str, dict[str, dict[str, list[float]]]] = {
+        call: {name: {str(size): [] for size in sizes} for name in groups} for call in ("all_gather", "reduce_scatter")
+    }
+    for size in sizes:
+        whole, part = torch.empty(size // 4), torch.empty(size // 4 // ranks)
+        gathered = torch.arange(ranks).repeat_interleave(len(part))
+        for turn in range(-1, RUNS):  # the first one connects the ranks
+            for name, group in groups.items():
+                part.fill_(rank + turn)
+                gather = partial(dist.all_gather_into_tensor, whole, part, group=group)
+                seconds = {"all_gather": _timed(gather, gloo)}
+                right = bool(whole.eq(gathered + turn).all())
+                whole.copy_(gathered)
+                scatter = partial(dist.reduce_scatter_tensor, part, whole, group=group)
+                seconds["reduce_scatter"] = _timed(scatter, gloo)
+                if not (right and part.eq(ranks * rank).all()):
+                    raise RuntimeError(
+                        f"rank {rank}: the all_gather or reduce_scatter of {size} bytes by {name} is wrong"
+                    )
+                for call, took in seconds.items() if turn >= 0 else ():
+                    taken[call][name][str(size)].append(took)
+    if missed := [call for call in taken if sizes and not groups["weir"].carried[f"fabric {call}"]]:
+        raise RuntimeError(f"rank {rank}: {' and '.join(missed)} of {sizes} bytes went over Gloo, not the switch")
+    return taken
+
+
 def main() -> None:
-    sizes, broadcasts, counts = map(json.loads, sys.argv[1:])
+    sizes, broadcasts, parts, counts = map(json.loads, sys.argv[1:])
     torch.set_num_threads(1)
     dist.init_process_group("weir")
     gloo = dist.new_group(backend="gloo")
     groups: dict[str, Any] = {"weir": dist.group.WORLD, "gloo": gloo}
     taken: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
     expected = sum(range(1, dist.get_world_size() + 1))
-    for size in [sizes[0], *sizes]:  # the first one twice: it takes the seats
+    for size in [*sizes[:1], *sizes]:  # the first one twice: it takes the seats
         tensor = torch.empty(size // 4)
         for name in groups:
             taken[name][str(size)] = []
@@ -84,6 +117,7 @@ def main() -> None:
                     raise RuntimeError(f"rank {dist.get_rank()}: the sum of {size} bytes by {name} is wrong")
                 taken[name][str(size)].append(seconds)
     copied = _broadcasts(broadcasts, groups, gloo)
+    divided = _parts(parts, groups, gloo)
     shares: dict[str, list[float]] = {str(count): [] for count in counts}
     for _ in range(_STEPS):
         for count in counts:
@@ -92,7 +126,7 @@ def main() -> None:
             step = _timed(partial(_step, buckets, communication, groups["weir"]), gloo)
             shares[str(count)].append(step / communication)
     if dist.get_rank() == 0:
-        said = {"taken": taken, "copied": copied, "shares": shares}
+        said = {"taken": taken, "copied": copied, **divided, "shares": shares}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
     dist.barrier(group=gloo)

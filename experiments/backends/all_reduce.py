@@ -42,9 +42,9 @@ BOUND_PACKETS: Final = 192
 _STORE_PORT: Final = 29_500
 
 
-def fabric() -> Topology:
-    """Return one switch, eight hosts, with names that no other fabric's interfaces have."""
-    hosts = tuple(Host(f"bh{rank}", IPv4Address(f"10.0.1.{rank + 1}")) for rank in range(WORKERS))
+def fabric(workers: int = WORKERS) -> Topology:
+    """Return one switch with a host for each worker, with names that no other fabric's interfaces have."""
+    hosts = tuple(Host(f"bh{rank}", IPv4Address(f"10.0.1.{rank + 1}")) for rank in range(workers))
     links = tuple(
         Link(Endpoint(host.name, 0), Endpoint("bs1", rank + 1), RATE_BPS, 0, 0.0, QUEUE_PACKETS)
         for rank, host in enumerate(hosts)

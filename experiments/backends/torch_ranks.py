@@ -2,7 +2,7 @@
 
 ::
 
-    eight host namespaces, a rank and its relay in each ══ one weir-switch, whose ports have a rate
+    host namespaces, a rank and its relay in each ══ one weir-switch; links have a rate both ways
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 from ...topologies import Endpoint
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..errors import ExperimentError
-from .all_reduce import fabric
+from .all_reduce import WORKERS, fabric
 from .live import live_fabric
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -26,21 +26,25 @@ _STORE_PORT: Final = 29_501
 _LEASE_NS: Final = 60_000_000_000
 
 
-async def run_torch_ranks(module: str, words: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+async def run_torch_ranks(
+    module: str, words: Sequence[str], variables: Mapping[str, str] | None = None, ranks: int = WORKERS
+) -> str:
     """Run a module at all ranks until they end, and return what rank 0 has printed.
 
     Args:
         module: Full name of the module.
         words: Its command line.
         variables: Variables of its environment besides torchrun's, Gloo's and Weir's.
+        ranks: Number of ranks.
 
     Raises:
-        TopologyError: Mininet cannot run here.
+        TopologyError: Mininet cannot run here, or links cannot have a rate.
         ExperimentError: A rank failed.
     """
-    topology = fabric()
+    topology = fabric(ranks)
     async with live_fabric(topology, SwitchKind.WEIR, lease_ns=_LEASE_NS) as live:
         assert isinstance(live.fabric, MininetFabric)
+        live.fabric.limit_hosts()
         processes = []
         for rank, host in enumerate(topology.hosts):
             environment = {

@@ -62,6 +62,8 @@ _DEBIAN_PACKAGES: Final = "/usr/lib/python3/dist-packages"
 _COMMANDS: Final = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool", "ifconfig": "net-tools"}
 _OFFLOADS: Final = "tx off rx off tso off gso off gro off"
 _NETEM_LIMIT_PACKETS: Final = 100_000
+_FRAME_BYTES: Final = 1500
+_BURST_BYTES: Final = 10 * _FRAME_BYTES
 _TAIL_LINES: Final = 6
 _CLONE_NEWNET: Final = 0x4000_0000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -186,6 +188,14 @@ def netem_command(end: Endpoint, link: Link) -> str:
     """Return the command that sets a link's delay and loss in the direction that leaves through `end`."""
     shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:.9g}us loss {100 * link.loss:.9g}%"
     return f"tc qdisc add dev {interface(end)} root netem {shape}"
+
+
+def rate_command(end: Endpoint, link: Link) -> str:
+    """Return the command that sets a link's rate and queue in the direction that leaves through `end`."""
+    queue_bytes = link.queue_packets * _FRAME_BYTES
+    return (
+        f"tc qdisc add dev {interface(end)} root tbf rate {link.rate_bps}bit burst {_BURST_BYTES} limit {queue_bytes}"
+    )
 
 
 def interface(end: Endpoint) -> str:
@@ -422,6 +432,23 @@ class MininetFabric:
             if complaint := self._try(end.node, netem_command(end, link)):
                 self.notes.append(f"links have neither delay nor loss, for the kernel has no netem (tc: {complaint})")
                 return
+
+    def limit_hosts(self) -> None:
+        """Limit what hosts send to their links' rates, as weir-switch does with its ports. For links without delay and
+        loss.
+
+        Raises:
+            TopologyError: The kernel has no rate limits.
+        """
+        for host in self.topology.hosts:
+            end = Endpoint(host.name, 0)
+            link = self.topology.link_at(end)
+            if complaint := self._try(host.name, rate_command(end, link)):
+                raise TopologyError(
+                    f"tc cannot limit it to {format_rate(link.rate_bps)}: {complaint}",
+                    place=interface(end),
+                    value=link.rate_bps,
+                )
 
     def _run(self, node: str, script: str) -> None:
         if complaint := self._try(node, script):

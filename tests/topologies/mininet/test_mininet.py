@@ -33,6 +33,7 @@ from weir.topologies.mininet.fabric import (
     interface,
     netem_command,
     obstacle,
+    rate_command,
     switch_command,
 )
 from weir.topologies.mininet.processes import claimed, orderly_end
@@ -227,6 +228,12 @@ def test_bmv2_has_a_thrift_port_per_switch_and_keeps_its_output(fails: str, tmp_
         assert told == {"s1": 9090, "s2": 9091, "s3": 9092}
     else:
         assert re.fullmatch(r"s\d: ended with status 3 at its start: Calling .* \| terminate called after .*", told)
+
+
+def test_rate_of_a_link() -> None:
+    end = Endpoint("h1", 0)
+    link = Link(end, Endpoint("s1", 1), rate_bps=40_000_000, queue_packets=512)
+    assert rate_command(end, link) == ("tc qdisc add dev h1-eth0 root tbf rate 40000000bit burst 15000 limit 768000")
 
 
 def test_delay_and_loss_of_a_link() -> None:

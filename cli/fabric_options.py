@@ -10,6 +10,7 @@ import typer
 
 from ..experiments.errors import ExperimentError
 from ..topologies.errors import TopologyError
+from ..topologies.mininet.fabric import SwitchKind
 from ..topologies.units import parse_delay
 from .help import STRATEGY_NAMES, complete_strategy
 
@@ -52,6 +53,18 @@ def log_what_matters() -> None:
         for name in _DETAILS:
             logging.getLogger(name).setLevel(logging.ERROR)
     logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
+
+
+def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:
+    """Resolve --switch: the kind of switch in Mininet, None elsewhere.
+
+    `instead` describes the switches elsewhere. Raises ExperimentError for a kind that has no effect.
+    """
+    if mininet:
+        return switch or SwitchKind.WEIR
+    if switch is not None:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and {instead}; add --fabric mininet")
+    return None
 
 
 def nanoseconds(option: str, text: str) -> int:

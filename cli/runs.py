@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ from rich.table import Table
 from ..experiments.errors import ExperimentError
 from ..topologies.mininet.fabric import SwitchKind
 from .console import NOTES
+from .fabric_options import switch_in
 from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, watching
 from .start_up import announce_compilation
@@ -34,18 +35,6 @@ class FabricKind(StrEnum):
 
 
 _console = Console(highlight=False, markup=False)
-
-
-def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:
-    """Resolve --switch: the kind of switch in Mininet, None elsewhere.
-
-    `instead` describes the switches elsewhere. Raises ExperimentError for a kind that has no effect.
-    """
-    if mininet:
-        return switch or SwitchKind.WEIR
-    if switch is not None:
-        raise ExperimentError(f"--switch {switch} is for Mininet, and {instead}; add --fabric mininet")
-    return None
 
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
@@ -115,7 +104,8 @@ def run(
     """Run FILE once per strategy, compare, and keep a record.
 
     A file with a section `scheduling` compares orders of many jobs, or ways to share devices, in place of strategies
-    (docs/scheduling.md); its options are --out, --seed, --json and --check.
+    (docs/scheduling.md); its options are --out, --seed, --json and --check. A file with a section `torchrun` runs a
+    PyTorch script (docs/runs.md); its options are --seed, --web, --history and --check.
 
     Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue of the virtual
     fabric exceeds its bound.
@@ -127,20 +117,24 @@ def run(
     announce_compilation()
 
     from ..experiments.config import RunConfig
+    from ..experiments.config.fabric import has_section
     from ..experiments.records.plots import save_pdfs
-    from ..experiments.scheduling.scheduling_file import SchedulingFile
     from .scheduling import run_scheduling_file
+    from .torchrun import run_torchrun_file
 
     if style is not None and (pdf is None or not style.is_file()):
         raise ExperimentError(
             "no such file" if pdf is not None else "needs --pdf", place=f"--style {style}", value=style
         )
     mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
-    if SchedulingFile.is_one(file):
-        others = {"--strategy": strategy, "--fabric mininet": mininet, "--web": web, "--history": history}
-        if wrong := [name for name, value in {**others, "--csv": csv, "--pdf": pdf}.items() if value is not None]:
-            raise ExperimentError(f"{wrong[0]} is for runs of a job; {file} has a section scheduling")
+    others = {"--strategy": strategy, "--fabric mininet": mininet, "--csv": csv, "--pdf": pdf}
+    if has_section(file, "scheduling"):
+        _refuse({**others, "--web": web, "--history": history}, file, "scheduling")
         run_scheduling_file(file, out, seed=seed, as_json=as_json, check=check)
+        return
+    if has_section(file, "torchrun"):
+        _refuse({**others, "--json": as_json or None}, file, "torchrun")
+        run_torchrun_file(file, seed=seed, check=check, web=web, history=history)
         return
     if check:
         own = RunConfig.check(file).python_files
@@ -157,6 +151,12 @@ def run(
     if pdf is not None:
         save_pdfs(record, pdf, style)
     _check_promises(record)
+
+
+def _refuse(options: Mapping[str, object], file: Path, section: str) -> None:
+    """Raise ExperimentError if one of the options, which are for runs of a job, is given."""
+    if wrong := [name for name, value in options.items() if value is not None]:
+        raise ExperimentError(f"{wrong[0]} is for runs of a job; {file} has a section {section}")
 
 
 def replay(

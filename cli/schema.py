@@ -19,10 +19,13 @@ class FileKind(StrEnum):
     SUITE = "suite"
     SEARCH = "search"
     SCHEDULING = "scheduling"
+    TORCHRUN = "torchrun"
 
 
 def schema(
-    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite, search or scheduling.")],
+    kind: Annotated[
+        FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite, search, scheduling or torchrun.")
+    ],
 ) -> None:
     """Print the JSON schema of a kind of file. Editors use it to complete and check files."""
     if kind is FileKind.FABRIC:
@@ -45,6 +48,10 @@ def schema(
         from ..experiments.scheduling.scheduling_file import SchedulingFile
 
         printed = SchedulingFile.json_schema()
+    elif kind is FileKind.TORCHRUN:
+        from ..experiments.config.torchrun import TorchrunFile
+
+        printed = TorchrunFile.json_schema()
     else:
         from .place_files import JobsFile
 

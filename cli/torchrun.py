@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -23,15 +24,25 @@ from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
 from ..topologies.mininet.scratch import scratch_folder
 from .console import NOTES
-from .fabric_options import LossOption, MeshOption, StrategyOption, log_what_matters, lossy, nanoseconds, timeout_of
+from .fabric_options import (
+    LossOption,
+    MeshOption,
+    StrategyOption,
+    log_what_matters,
+    lossy,
+    nanoseconds,
+    switch_in,
+    timeout_of,
+)
 from .help import POLICY_NAMES, complete_policy
 from .live import HistoryOption, LiveOptions, WebOption, watched
-from .runs import switch_in
 
 if TYPE_CHECKING:
     from ..experiments.backends.real_time import RealTimeFabric
 
 _RANKS: Final = 4
+_STRATEGY: Final = "widest"
+_LEASE: Final = "10s"
 _STORE_PORT: Final = 29_500
 _SET_HERE: Final = ("WEIR_CONTROL", "WEIR_HOST", "WEIR_NIC")
 """Variables of the ranks that this command sets, whatever the environment has."""
@@ -80,11 +91,11 @@ def torchrun(
             autocompletion=complete_policy,
         ),
     ] = None,
-    lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host is lost.")] = "10s",
+    lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host is lost.")] = _LEASE,
     restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="Max. restarts of a rank's process, alone.")
     ] = 0,
-    strategy: StrategyOption = "widest",
+    strategy: StrategyOption = _STRATEGY,
     seed: Annotated[int, typer.Option(help="Seed of the fabric's random draws.")] = 1,
     loss: LossOption = 0.0,
     timeout: Annotated[
@@ -101,38 +112,68 @@ def torchrun(
     take.
     """
     from ..controller.placement.strategies import description
-    from ..hosts.collectives.mesh import check_mesh, read_mesh
     from ..hosts.drivers.control_client import refusal_of_policy
-    from ..hosts.torch.settings import Settings
     from ..topologies import load_topology
-    from .ranks import exit_status, hosts_for
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
-    if find_spec("torch") is None:
-        raise explained(ModuleNotFoundError(name="torch"), "weir torchrun")
     if policy is not None and (refusal := refusal_of_policy(policy, "--policy")):
         raise ExperimentError(refusal)
     fabric = lossy(load_topology(topology), loss)
     description(strategy)  # refused before a fabric is made
-    if mesh is not None:
-        processes = prod(read_mesh(mesh, processes or 0, "--mesh"))
-    hosts = hosts_for(fabric, _RANKS if processes is None else processes)
     lease_ns = nanoseconds("--lease", lease)
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
-    given = {"WEIR_POLICY": policy, "WEIR_MESH": mesh}
-    told = timeout_of(timeout) | {name: text for name, text in given.items() if text is not None}
-    settings = Settings.read({name: text for name, text in os.environ.items() if name not in _SET_HERE} | told)
+    told = timeout_of(timeout) | ({} if policy is None else {"WEIR_POLICY": policy})
+    options = _Options(strategy, seed, lease_ns, LiveOptions(web, history))
+    raise typer.Exit(_start(fabric, kind, processes, mesh, words, restarts, told, options))
+
+
+def run_torchrun_file(file: Path, *, seed: int | None, check: bool, web: str | None, history: Path | None) -> None:
+    """Run or check a file with a section `torchrun`; the exit status is torchrun's."""
+    from ..experiments.config.torchrun import TorchrunFile
+
+    config = TorchrunFile.load(file)
+    run = config.torchrun
+    if check:
+        typer.echo(f"{file}: valid; a run executes {run.script}")
+        return
+    options = _Options(
+        _STRATEGY, config.seed if seed is None else seed, nanoseconds("lease", _LEASE), LiveOptions(web, history)
+    )
+    words = [run.script, *map(str, run.arguments)]
+    raise typer.Exit(_start(config.topology, None, run.ranks or None, run.mesh, words, 0, {}, options))
+
+
+def _start(
+    fabric: Topology,
+    kind: SwitchKind | None,
+    processes: int | None,
+    mesh: str | None,
+    words: Sequence[str],
+    restarts: int,
+    told: Mapping[str, str],
+    options: _Options,
+) -> int:
+    """Run a script on a fabric; `told` are variables of its environment. Returns the exit status."""
+    from ..hosts.collectives.mesh import check_mesh, read_mesh
+    from ..hosts.torch.settings import Settings
+    from .ranks import exit_status, hosts_for
+
+    if find_spec("torch") is None:
+        raise explained(ModuleNotFoundError(name="torch"), "weir torchrun")
+    if mesh is not None:
+        processes = prod(read_mesh(mesh, processes or 0, "--mesh"))
+        told = {**told, "WEIR_MESH": mesh}
+    hosts = hosts_for(fabric, _RANKS if processes is None else processes)
+    settings = Settings.read({name: text for name, text in os.environ.items() if name not in _SET_HERE} | dict(told))
     if settings.mesh:
         check_mesh(settings.mesh, len(hosts), "WEIR_MESH")
     log_what_matters()
-    options = _Options(strategy, seed, lease_ns, LiveOptions(web, history))
     try:
         with orderly_end() as end:
-            status = end.run(_run(fabric, kind, hosts, words, restarts, told, options))
+            return exit_status(end.run(_run(fabric, kind, hosts, words, restarts, dict(told), options)))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
-    raise typer.Exit(exit_status(status))
 
 
 async def _run(

@@ -285,6 +285,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir run examples/user_workload.yaml --strategy widest --strategy examples/user_strategy.py": (
         "tests/test_examples.py::test_a_strategy_of_ones_own"
     ),
+    "weir run examples/tensor_parallel.yaml": "tests/training/parallel/test_parallel.py::test_the_run_file",
     "weir run examples/two_racks_run.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",
     "weir run FILE --fabric mininet": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"

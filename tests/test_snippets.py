@@ -41,6 +41,7 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.config import RunConfig
 from weir.experiments.config.congestion import ControllerCongestion
 from weir.experiments.config.telemetry import TelemetryConfig
+from weir.experiments.config.torchrun import TorchrunFile
 from weir.experiments.scheduling.scheduling_file import SchedulingFile
 from weir.experiments.search.search_file import SearchFile
 from weir.hosts import ControlClient
@@ -467,7 +468,7 @@ FILES: Final = {
     "docs/fabrics.md": 2,
     "docs/gossip.md": 1,
     "docs/placement.md": 1,
-    "docs/runs.md": 2,
+    "docs/runs.md": 3,
     "docs/scheduling.md": 1,
     "docs/search.md": 1,
     "docs/telemetry.md": 1,
@@ -487,12 +488,16 @@ def test_no_file_is_left_out() -> None:
 def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
     (tmp_path / "user_workload.py").symlink_to(ROOT / "examples" / "user_workload.py")
     sizes = []
-    for text in files_of("docs/runs.md"):
+    run, script, workload = files_of("docs/runs.md")
+    for text in (run, workload):
         (tmp_path / "run.yaml").write_text(text)
         config = RunConfig.load(tmp_path / "run.yaml")
         assert config.topology.name == "leaf-spine"
         sizes.append(config.gradient_values)
     assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
+    (tmp_path / "tensor_parallel.py").symlink_to(ROOT / "examples" / "tensor_parallel.py")
+    (tmp_path / "run.yaml").write_text(script)
+    assert TorchrunFile.load(tmp_path / "run.yaml").torchrun.mesh == "2x2x2"
 
 
 def test_the_file_of_the_search_page_is_a_search(tmp_path: Path) -> None:

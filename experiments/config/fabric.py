@@ -47,6 +47,14 @@ def refuse_chips(topology: Topology, where: str) -> None:
         )
 
 
+def has_section(path: Path, name: str) -> bool:
+    """Return True for a YAML file with a section of this name; False for what cannot be read, too."""
+    try:
+        return name in YamlFile.read(path, "a run is a YAML mapping").data
+    except BadFile:
+        return False
+
+
 def read_run_file(path: Path, expected: str) -> tuple[YamlFile, dict[Any, Any]]:
     """Read a YAML file that has a fabric.
 

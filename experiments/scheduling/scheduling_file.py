@@ -9,9 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Topology
-from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
-from ...topologies.yaml_file import YamlFile
 from ..config.fabric import FabricFile, read_run_file
 from ..config.sections import FileName, LongDuration, Section, described, found_user_file, read_section
 
@@ -119,14 +117,6 @@ class SchedulingFile(FabricFile):
     def topology(self) -> Topology:
         """The fabric."""
         return parse_topology(self.fabric, f"run {self.name}: fabric")
-
-    @classmethod
-    def is_one(cls, path: Path) -> bool:
-        """Return True for a file with a section `scheduling`. False for what cannot be read, too."""
-        try:
-            return "scheduling" in YamlFile.read(path, "a run is a YAML mapping").data
-        except BadFile:
-            return False
 
     @classmethod
     def load(cls, path: Path, *, execute: bool = True) -> SchedulingFile:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from weir.cli.app import app
 from weir.experiments.config import RunConfig
+from weir.experiments.config.torchrun import TorchrunFile
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
 from weir.experiments.scheduling.scheduling_file import SchedulingFile
@@ -53,7 +54,8 @@ RUNS = [(where, data) for where, data in DOCUMENTS if "job" in data]
 SUITES = [(where, data) for where, data in DOCUMENTS if "grids" in data]
 SEARCHES = [(where, data) for where, data in DOCUMENTS if "searches" in data]
 SCHEDULED = [(where, data) for where, data in DOCUMENTS if "scheduling" in data]
-FABRICS = [each for each in DOCUMENTS if each not in [*RUNS, *SUITES, *SEARCHES, *SCHEDULED]]
+SCRIPTS = [(where, data) for where, data in DOCUMENTS if "torchrun" in data]
+FABRICS = [each for each in DOCUMENTS if each not in [*RUNS, *SUITES, *SEARCHES, *SCHEDULED, *SCRIPTS]]
 
 
 def printed(kind: str) -> jsonschema.Draft202012Validator:
@@ -65,7 +67,7 @@ def printed(kind: str) -> jsonschema.Draft202012Validator:
 
 
 FABRIC, RUN, SUITE, SEARCH = printed("fabric"), printed("run"), printed("suite"), printed("search")
-SCHEDULING = printed("scheduling")
+SCHEDULING, TORCHRUN = printed("scheduling"), printed("torchrun")
 
 
 def test_there_are_files_of_all_kinds() -> None:
@@ -74,11 +76,12 @@ def test_there_are_files_of_all_kinds() -> None:
     assert len(SUITES) >= 1
     assert len(SEARCHES) >= 1
     assert len(SCHEDULED) >= 3
+    assert len(SCRIPTS) >= 2
 
 
 @pytest.mark.parametrize(("where", "data"), DOCUMENTS, ids=[where for where, _ in DOCUMENTS])
 def test_shipped_files_match_their_schemas(where: str, data: dict[str, Any]) -> None:
-    kinds = {"job": RUN, "grids": SUITE, "searches": SEARCH, "scheduling": SCHEDULING}
+    kinds = {"job": RUN, "grids": SUITE, "searches": SEARCH, "scheduling": SCHEDULING, "torchrun": TORCHRUN}
     next((kind for key, kind in kinds.items() if key in data), FABRIC).validate(data)
 
 
@@ -123,6 +126,17 @@ def test_unknown_key_is_refused_everywhere_in_a_scheduling_run(
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
         with pytest.raises(ExperimentError, match="strange"):
             SchedulingFile.load(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(("where", "data"), SCRIPTS, ids=[where for where, _ in SCRIPTS])
+def test_unknown_key_is_refused_everywhere_in_a_run_of_a_script(
+    where: str, data: dict[str, Any], tmp_path: Path
+) -> None:
+    for changed in with_a_strange_key({**data, "fabric": "live.yaml"}, set()):
+        assert refused(TORCHRUN, changed), changed
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
+        with pytest.raises(ExperimentError, match="strange"):
+            TorchrunFile.load(tmp_path / "run.yaml")
 
 
 @pytest.mark.parametrize(("where", "data"), SUITES, ids=[where for where, _ in SUITES])

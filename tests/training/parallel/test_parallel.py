@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from weir.tests.hosts.torch.rig import Ranks, running_fabric
 from weir.tests.paths import ROOT
@@ -126,6 +127,23 @@ def test_products_with_sums_in_switches_are_within_their_bound(fabric: Ranks) ->
 def test_training_with_sums_in_switches_is_within_its_bound(fabric: Ranks) -> None:
     for found in fabric.play("training", 4, **THROUGH_SWITCHES):
         assert max(*found["losses"], found["weights"]) < FIXED_POINT
+
+
+@pytest.mark.long(1)
+def test_the_run_file_has_the_losses_of_one_process(tmp_path: Path) -> None:
+    run = yaml.safe_load(EXAMPLE.with_suffix(".yaml").read_text())
+    run["torchrun"] |= {"script": str(EXAMPLE), "arguments": [2, 2, 2]}  # two steps
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    words = [str(Path(sys.executable).with_name("weir")), "run", str(tmp_path / "run.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ((loss, alone),) = re.findall(r"step 2: loss (\S+), in one process (\S+)", done.stdout)
+    assert float(loss) == pytest.approx(float(alone), abs=2e-4)
+    moved = [int(numbers) for numbers in re.findall(r"(\d+) numbers a step", done.stdout)]
+    (by_formula,) = re.findall(r"by the formulas.*: (\d+) by hosts", done.stdout)
+    assert len(moved) == 8
+    assert 1 < sum(moved) / 8 / int(by_formula) < 1.05  # norms, biases, embeddings and the loss are not in the formulas
+    assert "MB in" in done.stderr
 
 
 @pytest.mark.long(10)

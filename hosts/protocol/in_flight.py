@@ -107,6 +107,9 @@ class InFlight:
         self._yields = True
         self._repairing = False  # some rounds were overtaken and not sent again yet
         self._lapsed = False  # some rounds may have expired and not been sent again
+        self._resumed = (
+            False  # and some of these count as in flight once more, until a timer expires or all are complete
+        )
         self._filling = window  # rounds that fill the network without waiting anywhere
         self._landed = 0  # since it was last told how many these are
         self._landed_since_ns = 0
@@ -134,7 +137,8 @@ class InFlight:
 
         A window grows on a result. Rounds that have expired, but were not sent again for lack of room, then count as in
         flight once more: all may have waited for one slow worker, and if every worker sent them again at once they
-        would only fill queues.
+        would only fill queues. Their new time-out has no back-off. It would often be longer than the lease, after which
+        the window is one round again: of many lost rounds, one would come back in each time-out.
         """
         window = max(1, min(self._span, window))
         if self._lapsed and window > self._window:
@@ -142,8 +146,9 @@ class InFlight:
             waiting = self._wanted & (self._overtaken_by() <= 0)
             self._wanted[waiting] = False
             self._travelling[waiting] = True
-            self._deadline[waiting] = self._progress_ns + self._timeout.first_ns
+            self._deadline[waiting] = self._progress_ns + self._timeout.unscaled_ns
             self._earliest_is_stale = True
+            self._resumed = bool(np.count_nonzero(waiting))
         self._window = window
         self._yields = yields
 
@@ -221,6 +226,7 @@ class InFlight:
             self._copy_oldest(np.flatnonzero(due), now_ns)
             return
         if np.count_nonzero(due):
+            self._resumed = False
             self._timeout.expired()
             self.expirations += int(np.count_nonzero(due))
             self._travelling[due] = False
@@ -308,6 +314,8 @@ class InFlight:
         self._earliest_is_stale = True
         self._sifted = False
         self._progress_ns = now_ns
+        if self._resumed and not np.count_nonzero(self._travelling):
+            self._resumed = False
 
     def once(self, places: IntArray) -> BoolArray:
         """Return the mask of the rounds that were requested from the aggregator, and only once."""
@@ -329,5 +337,6 @@ class InFlight:
             self._earliest_is_stale = False
         if self._earliest_ns == NEVER:
             return self._earliest_ns
-        deadline_ns = max(self._earliest_ns, self._progress_ns + self._timeout.first_ns)
+        timeout_ns = self._timeout.unscaled_ns if self._resumed else self._timeout.first_ns
+        deadline_ns = max(self._earliest_ns, self._progress_ns + timeout_ns)
         return self._turn_from_ns(max(deadline_ns, self._copies_from_ns)) if self._by_turns else deadline_ns

@@ -59,7 +59,7 @@ _WITHOUT_MEANING = frozenset(
         *("counters", "drops", "_row_at", "_received_lanes", "_lanes", "_timeout", "_deadline"),
         *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
         *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
-        *("_yields", "_repairing", "_lapsed", "_filling", "_landed", "_landed_since_ns"),
+        *("_yields", "_repairing", "_lapsed", "_resumed", "_filling", "_landed", "_landed_since_ns"),
         *("_give_up_ns", "_law", "_pacer", "_now_ns", "expirations"),
         "_check",  # the same in every state
     ]

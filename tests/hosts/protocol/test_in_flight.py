@@ -17,8 +17,16 @@ SIZE, SPAN = 1024, 512
 MS = 1_000_000
 
 
-def in_flight(*, window: int = 16, span: int = SPAN, rank: int = 0, workers: int = 1, size: int = SIZE) -> InFlight:
-    timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
+def in_flight(
+    *,
+    window: int = 16,
+    span: int = SPAN,
+    rank: int = 0,
+    workers: int = 1,
+    size: int = SIZE,
+    timeout: RetransmissionTimeout | None = None,
+) -> InFlight:
+    timeout = timeout or RetransmissionTimeout(10 * MS, MS, 100 * MS)
     return InFlight(size, timeout, span=span, window=window, rank=rank, workers=workers)
 
 
@@ -454,3 +462,22 @@ def test_copies_go_on_after_a_loss() -> None:
     assert one.in_network == 2, "both count as there, as they may be"
     assert np.all(np.diff(times_ns) % (3 * 3 * MS) == 0)
     assert (times_ns[0] - MS) % (3 * 3 * MS) == 3 * MS
+
+
+def test_a_lost_window_comes_back_within_a_few_time_outs() -> None:
+    """All that was under way is lost, so nothing overtakes it. A copy is answered after 1 ms. The time-out has backed
+    off to 160 ms; without results for a lease of 100 ms the window is one.
+    """
+    lost, lease_ns = 12, 100 * MS
+    one = in_flight(timeout=RetransmissionTimeout(10 * MS, MS, 1000 * MS, doublings=4))
+    launch(one, *range(lost))
+    landed = heard_ns = now_ns = 0
+    answers: list[int] = []
+    while landed < lost:
+        now_ns += MS
+        if answers:
+            land(one, *answers, now_ns=now_ns)
+            landed, heard_ns = landed + len(answers), now_ns
+        one.set_window(1 if now_ns - heard_ns > lease_ns else 16)
+        answers = repaired(one, now_ns)
+        assert now_ns < 1000 * MS, f"{lost - landed} rounds are still away after a second"

@@ -81,6 +81,6 @@ def window_advice(
     if allowed == plan.spec.window:
         return ""
     return (
-        f"job {plan.spec.job}: its queues allow a window of {allowed} of {plan.spec.window} even alone; ask for that: "
-        f"before each sum it has up to {plan.spec.window} rounds of exponents, of which no more go at once"
+        f"job {plan.spec.job}: its window of {plan.spec.window} packets is more than its queues allow even alone, "
+        f"{allowed}; with a window of {allowed} each of its sums would begin earlier (docs/queue-bounds.md, section 7)"
     )

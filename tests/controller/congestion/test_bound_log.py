@@ -45,7 +45,7 @@ def test_a_window_that_queues_never_allow_is_told() -> None:
     crossed = [budgets[link] for link in plan.max_streams if link in budgets]
     window = min((64 - budget.probes - budget.copies) // budget.streams for budget in crossed)
     advice = window_advice(FABRIC, ROUTES, plan, PROBES, OPTIONS)
-    assert advice.startswith(f"job 3: its queues allow a window of {window} of 32 even alone; ask for that: before")
+    assert advice.startswith(f"job 3: its window of 32 packets is more than its queues allow even alone, {window};")
     assert window_advice(FABRIC, ROUTES, at_one_switch(4, "h1", "h2"), PROBES, OPTIONS) == ""
     assert window_advice(FABRIC, ROUTES, plan, PROBES, replace(OPTIONS, windows_obeyed=False)) == ""
 

@@ -170,7 +170,6 @@ LIKE_TOFINO: Final = replace(
     pipes=Pipes(count=4),
     last_clone_session=1015,
     clone_copies=1,
-    present_lanes=0,
     prunes=False,
 )
 """`BMV2_32` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
@@ -194,7 +193,6 @@ TOFINO: Final = Target(
     meters=True,
     reports=False,
     classifies=False,
-    present_lanes=0,
     prunes=False,
     report_clone_bytes=78,
     stack_clone_bytes=154,

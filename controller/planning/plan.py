@@ -509,9 +509,9 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
 
 
 def _widths_taken(target: Target) -> Iterator[Item]:
-    """Yield the entries of the widths of rounds in which a switch takes PRESENT."""
+    """Yield the entries of the widths of rounds in which a switch takes PRESENT. A chip's parser has the only one."""
     for lanes, action in EXPANSIONS.items():
-        if lanes <= min(target.lanes, target.present_lanes):
+        if target.is_emulated and lanes <= min(target.lanes, target.present_lanes):
             yield entry(WIDTHS, {"reserved": present_width(lanes)}, call(action))
 
 

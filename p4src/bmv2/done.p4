@@ -15,16 +15,6 @@
 
 #define PRUNING
 
-const bit<4> DONE        = 9;
-const bit<8> FLAG_WANTED = 0x08;
-
-#define PRUNES_TABLE_ID            46
-#define PRUNE_ACTION_ID            171
-#define RECALL_ACTION_ID           172
-#define FIND_WANTING_ACTION_ID     173
-#define GATHER_WANTING_ACTION_ID   174
-#define SLOT_WANTING_REGISTER_ID   2027
-
 #include "../common/headers.p4"
 
 /* Reads meta.wanting, and the length that the message has here; writes type, lengths and meta.pruned_bytes. */

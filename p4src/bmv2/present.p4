@@ -14,20 +14,8 @@
 
 #include "../common/headers.p4"
 
-const bit<4> PRESENT    = 8;
-const bit<8> FLAG_LANES = 0x04;
-
 #define WIDTHS 2                  // messages have NARROW_LANES or LANES
 #define UNIT_SHIFT 7              // `reserved` counts 32 lanes, of 4 bytes each
-
-#define WIDTHS_TABLE_ID          44
-#define SHAPES_TABLE_ID          45
-#define PRESENT_ACTION_ID        165
-#define EXPAND_ACTION_ID         166
-#define CONTRACT_ACTION_ID       167
-#define LENGTHEN_ACTION_ID       168
-#define REFUSE_WIDTH_ACTION_ID   169
-#define EXPAND_WIDE_ACTION_ID    170
 
 /* Reads `reserved`; writes the lanes and the type. A width that is not taken is malformed. */
 control Expand(inout headers_t hdr, inout metadata_t meta) {

@@ -24,6 +24,8 @@ const bit<3> BULK_PRIORITY = 0;
 /* Aggregation messages */
 const bit<4> AGGREGATION_VERSION = 1;
 const bit<8> FLAG_CONGESTION     = 0x01;
+const bit<8> FLAG_LANES          = 0x04;   // lanes were added
+const bit<8> FLAG_WANTED         = 0x08;   // the result's lanes are
 
 const bit<4> CONTRIBUTION   = 1;
 const bit<4> RESULT         = 2;   // a contribution's type plus one
@@ -32,6 +34,8 @@ const bit<4> SCALE_RESULT   = 4;   // a scale contribution's type plus one
 const bit<4> FETCH          = 5;
 const bit<4> FETCHED        = 6;
 const bit<4> SCALE_FETCHED  = 7;
+const bit<4> PRESENT        = 8;   // a contribution without lanes
+const bit<4> DONE           = 9;   // a result without lanes
 
 /* Drop reasons: indices of the counter FabricIngress.drops */
 const bit<8> DROP_TRUNCATED      = 0;

@@ -45,6 +45,9 @@
 #define ROOM_TABLE_ID            41
 #define WIDE_LANE_SUMS_TABLE_ID  42
 #define BARRED_TYPES_TABLE_ID    43
+#define WIDTHS_TABLE_ID          44
+#define SHAPES_TABLE_ID          45
+#define PRUNES_TABLE_ID          46
 #define ENCAPSULATIONS_TABLE_ID  64
 #define REPORT_WORDS_TABLE_ID    66
 #define LAST_WORDS_TABLE_ID      67
@@ -174,6 +177,16 @@
 #define BEGIN_ANEW_ACTION_ID         149
 #define BEGIN_REPORT_ACTION_ID       150
 #define SAVE_STACK_ACTION_ID         155
+#define PRESENT_ACTION_ID            165
+#define EXPAND_ACTION_ID             166
+#define CONTRACT_ACTION_ID           167
+#define LENGTHEN_ACTION_ID           168
+#define REFUSE_WIDTH_ACTION_ID       169
+#define EXPAND_WIDE_ACTION_ID        170
+#define PRUNE_ACTION_ID              171
+#define RECALL_ACTION_ID             172
+#define FIND_WANTING_ACTION_ID       173
+#define GATHER_WANTING_ACTION_ID     174
 
 /* Action profiles, counters */
 #define ECMP_PROFILE_ID          1
@@ -201,6 +214,7 @@
 #define SINK_FLOW_REGISTER_ID          2024
 #define PACKET_NUMBER_REGISTER_ID      2025
 #define REPORT_SEQUENCE_REGISTER_ID    2026
+#define SLOT_WANTING_REGISTER_ID       2027
 #define LANE_REGISTER_ID(i)            1##i
 
 /* Headers of packets from and to the control plane */

@@ -31,7 +31,8 @@ control Admission(inout headers_t hdr, inout ingress_metadata_t meta, in ingress
         size = PORTS;
     }
 
-    /* What is of no type at all is a matter of who gets it. */
+    /* What is of no type at all is a matter of who gets it. PRESENT and DONE, for which there are no bits, are judged as a
+     * contribution and a result. */
     @id(BARRED_TYPES_TABLE_ID)
     table barred_types {
         key = {
@@ -48,8 +49,10 @@ control Admission(inout headers_t hdr, inout ingress_metadata_t meta, in ingress
             (FETCH,         8w1 << 5 &&& 8w1 << 5): refuse(DROP_FOREIGN_TYPE);
             (FETCHED,       8w1 << 6 &&& 8w1 << 6): refuse(DROP_FOREIGN_TYPE);
             (SCALE_FETCHED, 8w1 << 7 &&& 8w1 << 7): refuse(DROP_FOREIGN_TYPE);
+            (PRESENT,       8w1 << 1 &&& 8w1 << 1): refuse(DROP_FOREIGN_TYPE);
+            (DONE,          8w1 << 2 &&& 8w1 << 2): refuse(DROP_FOREIGN_TYPE);
         }
-        size = 8;
+        size = 16;
     }
 
     apply {

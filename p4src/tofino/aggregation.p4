@@ -189,6 +189,15 @@ control Aggregation(
         }
     };
 
+    /* PRESENT, in its first pass: the second finds lanes behind it. */
+#define CLEAR_LANE(i) hdr.lanes.lane_##i = 0;
+    @id(EXPAND_ACTION_ID)
+    action expand() {
+        hdr.lanes.setValid();
+        meta.bridged.expanded = 1;
+        EACH_NARROW_LANE(CLEAR_LANE)
+    }
+
     action begin() {
         begin_with_child.execute(meta.index);
     }
@@ -356,6 +365,9 @@ control Aggregation(
                 begin();
             } else {
                 gather();
+            }
+            if (hdr.aggregation.message_type == PRESENT) {
+                expand();
             }
         }
         compare();

@@ -10,6 +10,7 @@
  *
  * A chip places what stands in the text behind a condition with several tables behind that condition: so reports are one branch, and in
  * the other each table has a condition of its own, in the order in which they find what they need.
+ * Before all this, what came as PRESENT gets the lengths of what it has become (present.p4).
  * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
  */
 
@@ -102,6 +103,7 @@ control FabricEgress(
     inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
+    Length() length;
     Marking() congestion;
     StackRemoval() stack_removal;
     IntSource() int_source;
@@ -182,6 +184,7 @@ control FabricEgress(
             }
         } else {
             show_port();
+            length.apply(hdr, meta);
             if (eg_prsr_md.parser_err != PARSER_ERROR_OK) {
                 end();      // where INT was to end, its stack does so too early
             }

@@ -30,6 +30,7 @@
 #include "int_transit.p4"
 #include "int_reports.p4"
 #include "ingress.p4"
+#include "present.p4"
 #include "egress.p4"
 
 Pipeline(

@@ -21,7 +21,8 @@ const bit<16> A_STACK        = 0x0D88;   // reported_t: Kind.REPORT, as it came,
 
 /* In front of every packet between ingress and egress */
 header bridged_t {
-    bit<2>  _pad;
+    bit<1>  _pad;
+    bit<1>  expanded;       // came as PRESENT, and has lanes
     bit<1>  ends;           // its INT does here
     bit<1>  numbered;       // and what came is reported apart
     Kind    kind;

@@ -1,8 +1,8 @@
 /*
  * Parsers and deparsers.
  *
- *   start ─CPU port──────▶ packet_out ─┐
- *     ├────recirculation─▶ again ──────┴▶ ethernet ─0x0800─▶ ipv4 (no options) ─first fragment─▶ udp ─▶ INT? ─no, 22341─▶ aggregation ─▶ lanes
+ *   start ─recirculation─▶ again ─▶ ethernet ─▶ ipv4 ─▶ udp ─▶ aggregation ─▶ lanes
+ *     ├────CPU port──────▶ packet_out ──▶ ethernet ─0x0800─▶ ipv4 (no options) ─first fragment─▶ udp ─▶ INT? ─no, 22341─▶ aggregation ─▶ lanes
  *     └─────────────────────────────────▶                              └───no fragment──▶ tcp ─▶ INT?
  *
  *   INT?  UDP port 5000 ───────────────────────┐
@@ -10,7 +10,8 @@
  *         probe marker ────────────────────────┘
  *                                                 where INT ends, egress passes over the stack, word by word
  *
- * Lanes are extracted in ingress from contributions alone: only they are summed. What is not IPv4 without options stays payload
+ * Lanes are extracted in ingress from contributions alone: only they are summed. What goes around once more is a sound message without
+ * INT, and PRESENT then has lanes (present.p4). What is not IPv4 without options stays payload
  * behind Ethernet. A packet that ends too early has a parser error, which ingress counts; one that ends within a stack, egress drops.
  * Egress sees bridged metadata in front, by which it knows whether there is INT or a message.
  */
@@ -29,6 +30,7 @@ parser FabricIngressParser(
         packet.advance(PORT_METADATA_SIZE);
         meta.bridged.setValid();
         meta.bridged._pad = 0;
+        meta.bridged.expanded = 0;
         meta.bridged.ends = 0;
         meta.bridged.numbered = 0;
         meta.bridged.kind = Kind.BRIDGED;
@@ -87,7 +89,22 @@ parser FabricIngressParser(
 
     state parse_again {
         packet.extract(meta.again);
-        transition parse_ethernet;
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        meta.src_port = hdr.udp.src_port;
+        meta.dst_port = hdr.udp.dst_port;
+        packet.extract(hdr.aggregation);
+        transition select(hdr.aggregation.message_type) {
+            SCALE:   accept_scale;
+            PRESENT: parse_lanes_of_present;
+            default: parse_lanes;
+        }
+    }
+
+    state parse_lanes_of_present {
+        meta.bridged.expanded = 1;
+        transition parse_lanes;
     }
 
     state parse_ethernet {
@@ -290,17 +307,23 @@ parser FabricIngressParser(
         packet.extract(hdr.aggregation);
         aggregation_checksum.add(hdr.aggregation);
         meta.aggregation_damaged = aggregation_checksum.verify();
-        transition select(hdr.aggregation.version, hdr.aggregation.message_type, hdr.udp.length) {
-            (AGGREGATION_VERSION, CONTRIBUTION, UDP_BYTES_NARROW):      parse_lanes;
-            (AGGREGATION_VERSION, SCALE,        UDP_BYTES_HEADER_ONLY): accept_scale;
-            (AGGREGATION_VERSION, RESULT,       UDP_BYTES_NARROW):      accept_result;
-            (AGGREGATION_VERSION, SCALE_RESULT, UDP_BYTES_HEADER_ONLY): accept_result;
+        transition select(hdr.aggregation.version, hdr.aggregation.message_type, hdr.udp.length, hdr.aggregation.reserved) {
+            (AGGREGATION_VERSION, CONTRIBUTION, UDP_BYTES_NARROW,      _):     parse_lanes;
+            (AGGREGATION_VERSION, PRESENT,      UDP_BYTES_HEADER_ONLY, WIDTH): accept_lanes;
+            (AGGREGATION_VERSION, SCALE,        UDP_BYTES_HEADER_ONLY, _):     accept_scale;
+            (AGGREGATION_VERSION, RESULT,       UDP_BYTES_NARROW,      _):     accept_result;
+            (AGGREGATION_VERSION, SCALE_RESULT, UDP_BYTES_HEADER_ONLY, _):     accept_result;
+            (AGGREGATION_VERSION, DONE,         UDP_BYTES_HEADER_ONLY, _):     accept_result;
             default: accept;
         }
     }
 
     state parse_lanes {
         packet.extract(hdr.lanes);
+        transition accept_lanes;
+    }
+
+    state accept_lanes {
         meta.answer = RESULT;
         transition accept_contribution;
     }
@@ -327,17 +350,12 @@ control FabricIngressDeparser(
     in ingress_metadata_t meta,
     in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)
 {
-    Checksum() aggregation_checksum;
     Mirror() stack;     // of the type that is asked for: so the back end has it beside one of its own
 
     apply {
         if (ig_dprsr_md.mirror_type == STACK_MIRROR_TYPE) {
             stack.emit<stack_front_t>(
                 meta.session, { meta.reported, meta.bridged.ingress_port, meta.bridged.ingress_time });
-        }
-        // what goes around once more is verified once more
-        if (meta.again.isValid()) {
-            hdr.aggregation.checksum = aggregation_checksum.update(AGGREGATION_FIELDS);
         }
         packet.emit(meta.bridged);
         packet.emit(meta.again);

@@ -6,6 +6,7 @@
 /* Lanes of a message. Two share a register; for more than these a Tofino 1 has no containers (docs/tofino.md). */
 #define NARROW_LANES 32
 #define LANES 32
+const bit<8>  WIDTH               = LANES / 32;   // as PRESENT's `reserved` counts them
 
 /* The PCIe port of the switch's own processor (on Tofino 1 320 where the chip has four pipes, 192 where it has two), and the port of
  * each pipe that leads back into it */

@@ -30,18 +30,15 @@ IDS = _constants("common/ids.p4")
 SIZES = _constants("common/sizes.p4")
 TARGET = _constants("bmv2/target.p4")
 CLASSIFICATION = _constants("bmv2/classification.p4")
-PRESENT = _constants("bmv2/present.p4")
-DONE = _constants("bmv2/done.p4")
 
 
 def test_message_types_and_flags() -> None:
-    types = IDS | {"PRESENT": PRESENT["PRESENT"], "DONE": DONE["DONE"]}
-    assert {kind.name: kind.value for kind in MessageType} == {kind.name: types[kind.name] for kind in MessageType}
+    assert {kind.name: kind.value for kind in MessageType} == {kind.name: IDS[kind.name] for kind in MessageType}
     assert IDS["AGGREGATION_VERSION"] == aggregation.VERSION
     assert IDS["FLAG_CONGESTION"] == MessageFlag.CONGESTION
-    assert PRESENT["FLAG_LANES"] == MessageFlag.LANES
-    assert DONE["FLAG_WANTED"] == MessageFlag.WANTED
-    assert 1 << PRESENT["UNIT_SHIFT"] == 4 * aggregation.WIDTH_LANES
+    assert IDS["FLAG_LANES"] == MessageFlag.LANES
+    assert IDS["FLAG_WANTED"] == MessageFlag.WANTED
+    assert 1 << _constants("bmv2/present.p4")["UNIT_SHIFT"] == 4 * aggregation.WIDTH_LANES
 
 
 def test_drop_reasons() -> None:

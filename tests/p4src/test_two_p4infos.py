@@ -17,7 +17,7 @@ MISSING = {
     "FabricEgress.int_events.queue_watch": "the program for Tofino reports no queues,",
     "FabricEgress.int_events.flow_steps": "each watched packet, whatever has changed,",
     "FabricIngress.drop_watch": "and no drops",
-    "FabricIngress.aggregation.expand.widths": "it does not take PRESENT",
+    "FabricIngress.aggregation.expand.widths": "the parser has the one width of PRESENT that it takes",
     **dict.fromkeys((MODELS, *FEATURE, *TREE), "fields of packets leave no containers for a sample and its codes"),
 }
 """Tables of the program for bmv2 alone, and why."""

@@ -154,7 +154,7 @@ def test_switches_have_the_limits_of_their_program(kind: SwitchKind) -> None:
     limits = (switch.target.present_lanes, switch.target.clone_classes, switch.target.minimum_share)
     assert limits == ((256, True, 0) if kind == SwitchKind.WEIR else (32, False, 0))
     [chips_like] = _with_switches_of(leaf_spine(1, 0, 2, target=LIKE_TOFINO), kind).switches
-    assert chips_like.target.present_lanes == 0
+    assert chips_like.target.present_lanes == 32
 
 
 def test_command_lines_with_what_a_user_asks_for(tmp_path: Path) -> None:

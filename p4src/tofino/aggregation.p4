@@ -198,6 +198,13 @@ control Aggregation(
         EACH_NARROW_LANE(CLEAR_LANE)
     }
 
+    /* It goes to the parent as it came: no child has added lanes. */
+    @id(CONTRACT_ACTION_ID)
+    action contract() {
+        hdr.lanes.setInvalid();
+        meta.bridged.expanded = 0;
+    }
+
     action begin() {
         begin_with_child.execute(meta.index);
     }
@@ -371,9 +378,13 @@ control Aggregation(
             }
         }
         compare();
+        steps.apply();    // before the sums, so that what they ask for need not be kept longer
         header_sums.apply(
             hdr.aggregation, meta.index, meta.turn, meta.claimed, meta.children, meta.child, meta.exponent);
         lane_sums.apply(hdr.lanes, meta.index, meta.turn, meta.claimed, meta.children, meta.child);
-        steps.apply();
+        if (meta.bridged.isValid() && meta.bridged.expanded == 1 && hdr.aggregation.message_type == PRESENT
+            && (hdr.aggregation.flags & FLAG_LANES) == 0) {
+            contract();
+        }
     }
 }

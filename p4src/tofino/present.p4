@@ -2,11 +2,11 @@
  * PRESENT: a child takes part in a round whose messages have lanes, and adds nothing to them.
  *
  *   PRESENT ─expand─▶ lanes that are 0, summed as any ─around once more, as it came, with lanes behind─▶ sums
+ *                                                      ├─▶ contract ─▶ PRESENT, to the parent, if no child has added lanes
  *                                                      └─▶ leaves with lanes ─to egress─▶ lengthen ─▶ as long as the others
  *
- * Ingress has no containers for lengths that it writes: so they say until egress that a message came without lanes. Nor has it any for
- * the question whether some child has added lanes: so what goes to the parent always has them. A round of other lanes than these is
- * malformed, as the parser has seen.
+ * Ingress (aggregation.p4) has no containers for lengths that it writes: so they say until egress that a message came without lanes. A
+ * round of other lanes than these is malformed, as the parser has seen.
  */
 
 #ifndef WEIR_PRESENT_P4

@@ -158,13 +158,6 @@ def end_int_as_a_chip_does(program: Any) -> None:
     number["primitives"].append({"op": "assign", "parameters": [field, {"type": "expression", "value": came}]})
 
 
-def send_lanes_up(program: Any) -> None:
-    """The contribution of a round that PRESENT completes has lanes, as a chip sends it."""
-    [ingress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "ingress")
-    [table] = (each for each in ingress["tables"] if each["name"] == "FabricIngress.aggregation.shape.shapes")
-    table["entries"].clear()
-
-
 def send_no_done(program: Any) -> None:
     """A result has its lanes for every child, as a chip sends it."""
     [egress] = (pipeline for pipeline in program["pipelines"] if pipeline["name"] == "egress")

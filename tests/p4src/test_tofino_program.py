@@ -31,7 +31,6 @@ from weir.tests.p4src.program_mutants import (
     report_latency_in_nanoseconds,
     report_no_names,
     rewritten,
-    send_lanes_up,
     send_no_done,
     tell_latency_in_nanoseconds,
     tell_no_utilisation,
@@ -183,7 +182,6 @@ def program_of_bmv2() -> bytes:
         let_any_later_round_take_the_slot(program)
         keep_what_does_not_fit_out(program)
         tell_latency_in_nanoseconds(program)
-        send_lanes_up(program)
         send_no_done(program)
         tell_no_utilisation(program)
         report_latency_in_nanoseconds(program)
@@ -306,6 +304,8 @@ BROKEN = {
         "4w8 : length_lengthen_0(4w1);",
         "4w8 : length_lengthen_0(4w8);",
     ),
+    "PRESENT goes up without the others' lanes": ("hdr.aggregation.flags & 8w0x4 == 8w0", "true"),
+    "PRESENT goes up with lanes that nobody has added": ("hdr.aggregation.flags & 8w0x4 == 8w0", "false"),
     "PRESENT is short when it has been around": ("meta.bridged.expanded = 1w1;\n        transition", "transition"),
     "a message that others sum is lengthened": (
         "if (hdr.aggregation.isValid() && meta.bridged.expanded == 1w1) {",

@@ -117,7 +117,7 @@ def run(
     announce_compilation()
 
     from ..experiments.config import RunConfig
-    from ..experiments.config.fabric import has_section
+    from ..experiments.config.fabric import sections_of
     from ..experiments.records.plots import save_pdfs
     from .scheduling import run_scheduling_file
     from .torchrun import run_torchrun_file
@@ -128,11 +128,12 @@ def run(
         )
     mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
     others = {"--strategy": strategy, "--fabric mininet": mininet, "--csv": csv, "--pdf": pdf}
-    if has_section(file, "scheduling"):
+    sections = sections_of(file)
+    if "scheduling" in sections:
         _refuse({**others, "--web": web, "--history": history}, file, "scheduling")
         run_scheduling_file(file, out, seed=seed, as_json=as_json, check=check)
         return
-    if has_section(file, "torchrun"):
+    if "torchrun" in sections:
         _refuse({**others, "--json": as_json or None}, file, "torchrun")
         run_torchrun_file(file, seed=seed, check=check, web=web, history=history)
         return

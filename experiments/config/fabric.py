@@ -47,12 +47,12 @@ def refuse_chips(topology: Topology, where: str) -> None:
         )
 
 
-def has_section(path: Path, name: str) -> bool:
-    """Return True for a YAML file with a section of this name; False for what cannot be read, too."""
+def sections_of(path: Path) -> frozenset[object]:
+    """Return the names of a YAML file's sections; empty if it cannot be read."""
     try:
-        return name in YamlFile.read(path, "a run is a YAML mapping").data
+        return frozenset(YamlFile.read(path, "a run is a YAML mapping").data)
     except BadFile:
-        return False
+        return frozenset()
 
 
 def read_run_file(path: Path, expected: str) -> tuple[YamlFile, dict[Any, Any]]:

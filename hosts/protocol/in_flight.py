@@ -107,9 +107,7 @@ class InFlight:
         self._yields = True
         self._repairing = False  # some rounds were overtaken and not sent again yet
         self._lapsed = False  # some rounds may have expired and not been sent again
-        self._resumed = (
-            False  # and some of these count as in flight once more, until a timer expires or all are complete
-        )
+        self._resumed = False  # some of these count as in flight again, until a timer expires or all are complete
         self._filling = window  # rounds that fill the network without waiting anywhere
         self._landed = 0  # since it was last told how many these are
         self._landed_since_ns = 0
@@ -137,8 +135,8 @@ class InFlight:
 
         A window grows on a result. Rounds that have expired, but were not sent again for lack of room, then count as in
         flight once more: all may have waited for one slow worker, and if every worker sent them again at once they
-        would only fill queues. Their new time-out has no back-off. It would often be longer than the lease, after which
-        the window is one round again: of many lost rounds, one would come back in each time-out.
+        would only fill queues. Their new time-out has no back-off. A longer one would often exceed the lease, after
+        which the window is one round again: of many lost rounds, one would come back in each time-out.
         """
         window = max(1, min(self._span, window))
         if self._lapsed and window > self._window:

@@ -182,12 +182,15 @@ class P4RuntimeDevice:
     def write_plain(self, batch: Batch) -> bool:
         """Answer a Write of many plain updates; return False, with nothing changed, if `write` is to.
 
-        Raises:
-            Refusal: The client is not the primary, or there is no pipeline.
+        `write` also refuses what comes from another client than the primary, or without a pipeline: the bytes may be no
+        message, which is to be said first.
         """
         with self._entities:
-            self.clients.check_primary("", batch.election_id)
-            pipeline = self._current()
+            try:
+                self.clients.check_primary("", batch.election_id)
+                pipeline = self._current()
+            except Refusal:
+                return False
             in_any_order = batch.atomicity in (p4r.WriteRequest.CONTINUE_ON_ERROR, p4r.WriteRequest.ROLLBACK_ON_ERROR)
             return in_any_order and not self._closing and pipeline.write_plain(batch)
 
